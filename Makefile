@@ -1,0 +1,31 @@
+# Everything a newcomer needs: `make demo` and `make test`. Both set themselves up.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test test-fast lint bench clean
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing outlast and its development tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[web,dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/outlast demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest
+
+test-fast: $(STAMP)
+	@$(BIN)/python -m pytest -n 2 -m 'not controlplane and not browser' tests/unit tests/sim
+
+lint: $(STAMP)
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+bench: $(STAMP)
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,1 @@
+"""The process on each GPU node: loop and wiring only."""

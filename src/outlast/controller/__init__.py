@@ -1,0 +1,1 @@
+"""The leader-elected process: load, decide, apply."""

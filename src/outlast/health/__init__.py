@@ -1,0 +1,1 @@
+"""Is this node fit? Sources turn bytes into observations, checks judge them, verdicts are published."""

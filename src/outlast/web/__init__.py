@@ -1,0 +1,1 @@
+"""The dashboard: pure views over API objects, served live."""
