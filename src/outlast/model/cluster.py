@@ -17,7 +17,7 @@ class Resource(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
     """Base of every shape in this module: camelCase on the wire, defaults left out."""
 
 
-class OwnerReference(Resource):
+class OwnerReference(Resource, frozen=True):
     """Who owns an object."""
 
     api_version: str
@@ -27,7 +27,7 @@ class OwnerReference(Resource):
     controller: bool = False
 
 
-class ObjectMeta(Resource):
+class ObjectMeta(Resource, frozen=True):
     """Metadata of any object; `resource_version` is opaque."""
 
     name: str = ""
@@ -44,13 +44,13 @@ class ObjectMeta(Resource):
     finalizers: tuple[str, ...] = ()
 
 
-class KubernetesObject(Resource):
+class KubernetesObject(Resource, frozen=True):
     """Anything with metadata."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
-class Condition(Resource):
+class Condition(Resource, frozen=True):
     """One entry of a conditions list; `type` is its key."""
 
     type: str
@@ -61,7 +61,7 @@ class Condition(Resource):
     last_heartbeat_time: datetime | None = None
 
 
-class Taint(Resource):
+class Taint(Resource, frozen=True):
     """A node taint; (key, effect) is its key."""
 
     key: str
@@ -69,7 +69,7 @@ class Taint(Resource):
     value: str = ""
 
 
-class NodeSpec(Resource):
+class NodeSpec(Resource, frozen=True):
     """`unschedulable` is the cordon."""
 
     unschedulable: bool = False
@@ -77,7 +77,7 @@ class NodeSpec(Resource):
     taints: tuple[Taint, ...] = ()
 
 
-class NodeSystemInfo(Resource):
+class NodeSystemInfo(Resource, frozen=True):
     """What the kubelet says of the machine; `boot_id` changes with each boot, late."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
@@ -85,14 +85,14 @@ class NodeSystemInfo(Resource):
     machine_id: str = msgspec.field(name="machineID", default="")
 
 
-class NodeStatus(Resource):
+class NodeStatus(Resource, frozen=True):
     """Conditions and machine identity."""
 
     conditions: tuple[Condition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
 
 
-class Node(KubernetesObject):
+class Node(KubernetesObject, frozen=True):
     """A machine of the cluster."""
 
     spec: NodeSpec = NodeSpec()
@@ -103,7 +103,7 @@ class Node(KubernetesObject):
         return next((c for c in self.status.conditions if c.type == type_), None)
 
 
-class ManagedFieldsEntry(Resource):
+class ManagedFieldsEntry(Resource, frozen=True):
     """Who last wrote which fields; `fields_v1` maps `f:name` to nested maps."""
 
     manager: str = ""
@@ -112,19 +112,19 @@ class ManagedFieldsEntry(Resource):
     fields_v1: dict[str, Any] = msgspec.field(name="fieldsV1", default_factory=dict)
 
 
-class OwnedMeta(ObjectMeta):
+class OwnedMeta(ObjectMeta, frozen=True):
     """Metadata with field ownership, which caches leave out for its size."""
 
     managed_fields: tuple[ManagedFieldsEntry, ...] = ()
 
 
-class OwnedNode(Node):
+class OwnedNode(Node, frozen=True):
     """A node read for one decision that depends on who owns its fields."""
 
     metadata: OwnedMeta = OwnedMeta()
 
 
-class Toleration(Resource):
+class Toleration(Resource, frozen=True):
     """Which taints a pod stands."""
 
     key: str = ""
@@ -134,7 +134,7 @@ class Toleration(Resource):
     toleration_seconds: int | None = None
 
 
-class PodSpec(Resource):
+class PodSpec(Resource, frozen=True):
     """Where a pod runs and what it stands."""
 
     node_name: str = ""
@@ -142,7 +142,7 @@ class PodSpec(Resource):
     termination_grace_period_seconds: int = 30
 
 
-class ContainerStateTerminated(Resource):
+class ContainerStateTerminated(Resource, frozen=True):
     """How a container ended; the message is what it wrote to its termination log."""
 
     exit_code: int = 0
@@ -150,20 +150,20 @@ class ContainerStateTerminated(Resource):
     message: str = ""
 
 
-class ContainerState(Resource):
+class ContainerState(Resource, frozen=True):
     """Only the end of a container is read."""
 
     terminated: ContainerStateTerminated | None = None
 
 
-class ContainerStatus(Resource):
+class ContainerStatus(Resource, frozen=True):
     """One container of a pod."""
 
     name: str = ""
     state: ContainerState = ContainerState()
 
 
-class PodStatus(Resource):
+class PodStatus(Resource, frozen=True):
     """Phase and conditions of a pod."""
 
     phase: str = "Pending"
@@ -173,14 +173,14 @@ class PodStatus(Resource):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(KubernetesObject):
+class Pod(KubernetesObject, frozen=True):
     """A pod."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
-class LeaseSpec(Resource):
+class LeaseSpec(Resource, frozen=True):
     """Who holds a lease; times are the writer's wall clock and are shown, never compared."""
 
     holder_identity: str = ""
@@ -190,13 +190,13 @@ class LeaseSpec(Resource):
     lease_transitions: int = 0
 
 
-class Lease(KubernetesObject):
+class Lease(KubernetesObject, frozen=True):
     """coordination.k8s.io/v1 Lease."""
 
     spec: LeaseSpec = LeaseSpec()
 
 
-class JobStatus(Resource):
+class JobStatus(Resource, frozen=True):
     """Counts and conditions of a Job."""
 
     active: int = 0
@@ -205,33 +205,33 @@ class JobStatus(Resource):
     conditions: tuple[Condition, ...] = ()
 
 
-class JobSpec(Resource):
+class JobSpec(Resource, frozen=True):
     """The pod template is written as plain data and never read back."""
 
     suspend: bool = False
 
 
-class Job(KubernetesObject):
+class Job(KubernetesObject, frozen=True):
     """batch/v1 Job."""
 
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
 
-class LabelSelector(Resource):
+class LabelSelector(Resource, frozen=True):
     """Equality and set-based selector."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[dict[str, Any], ...] = ()
 
 
-class PodDisruptionBudgetSpec(Resource):
+class PodDisruptionBudgetSpec(Resource, frozen=True):
     """Which pods a budget covers."""
 
     selector: LabelSelector | None = None
 
 
-class PodDisruptionBudgetStatus(Resource):
+class PodDisruptionBudgetStatus(Resource, frozen=True):
     """How many evictions a budget allows now."""
 
     disruptions_allowed: int = 0
@@ -240,14 +240,14 @@ class PodDisruptionBudgetStatus(Resource):
     expected_pods: int = 0
 
 
-class PodDisruptionBudget(KubernetesObject):
+class PodDisruptionBudget(KubernetesObject, frozen=True):
     """policy/v1 PodDisruptionBudget."""
 
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
-class ObjectReference(Resource):
+class ObjectReference(Resource, frozen=True):
     """What an Event is about."""
 
     api_version: str = ""
@@ -257,14 +257,14 @@ class ObjectReference(Resource):
     uid: str = ""
 
 
-class EventSource(Resource):
+class EventSource(Resource, frozen=True):
     """Which component wrote an Event."""
 
     component: str = ""
     host: str = ""
 
 
-class Event(KubernetesObject):
+class Event(KubernetesObject, frozen=True):
     """core/v1 Event."""
 
     involved_object: ObjectReference = ObjectReference()

@@ -24,6 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from outlast.model.cluster import Kind, KubernetesObject
 
 T = TypeVar("T", bound=KubernetesObject)
+T_co = TypeVar("T_co", bound=KubernetesObject, covariant=True)
 
 
 class ClusterError(Exception):
@@ -140,7 +141,7 @@ class Removed(Generic[T]):
 Change = Synced | Upserted[Any] | Removed[Any]
 
 
-class Cache(Protocol[T]):
+class Cache(Protocol[T_co]):
     """A local copy of a collection, kept level with the server by list + watch.
 
     After any disconnect, 410 or silence it relists and reports the *difference*, deletions included,
@@ -152,11 +153,11 @@ class Cache(Protocol[T]):
         """Whether a complete list has been seen and the watch is not known to be broken."""
         ...
 
-    def get(self, name: str, namespace: str = "") -> T | None:
+    def get(self, name: str, namespace: str = "") -> T_co | None:
         """The object as last seen, or None."""
         ...
 
-    def values(self) -> Collection[T]:
+    def values(self) -> Collection[T_co]:
         """All objects as last seen; do not keep across an await."""
         ...
 
