@@ -17,7 +17,7 @@ class Resource(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
     """Base of every shape in this module: camelCase on the wire, defaults left out."""
 
 
-class OwnerReference(Resource, frozen=True):
+class OwnerReference(Resource, frozen=True, kw_only=True):
     """Who owns an object."""
 
     api_version: str
@@ -27,7 +27,7 @@ class OwnerReference(Resource, frozen=True):
     controller: bool = False
 
 
-class ObjectMeta(Resource, frozen=True):
+class ObjectMeta(Resource, frozen=True, kw_only=True):
     """Metadata of any object; `resource_version` is opaque."""
 
     name: str = ""
@@ -44,13 +44,13 @@ class ObjectMeta(Resource, frozen=True):
     finalizers: tuple[str, ...] = ()
 
 
-class KubernetesObject(Resource, frozen=True):
+class KubernetesObject(Resource, frozen=True, kw_only=True):
     """Anything with metadata."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
-class Condition(Resource, frozen=True):
+class Condition(Resource, frozen=True, kw_only=True):
     """One entry of a conditions list; `type` is its key."""
 
     type: str
@@ -61,7 +61,7 @@ class Condition(Resource, frozen=True):
     last_heartbeat_time: datetime | None = None
 
 
-class Taint(Resource, frozen=True):
+class Taint(Resource, frozen=True, kw_only=True):
     """A node taint; (key, effect) is its key."""
 
     key: str
@@ -69,7 +69,7 @@ class Taint(Resource, frozen=True):
     value: str = ""
 
 
-class NodeSpec(Resource, frozen=True):
+class NodeSpec(Resource, frozen=True, kw_only=True):
     """`unschedulable` is the cordon."""
 
     unschedulable: bool = False
@@ -77,7 +77,7 @@ class NodeSpec(Resource, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
-class NodeSystemInfo(Resource, frozen=True):
+class NodeSystemInfo(Resource, frozen=True, kw_only=True):
     """What the kubelet says of the machine; `boot_id` changes with each boot, late."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
@@ -85,14 +85,14 @@ class NodeSystemInfo(Resource, frozen=True):
     machine_id: str = msgspec.field(name="machineID", default="")
 
 
-class NodeStatus(Resource, frozen=True):
+class NodeStatus(Resource, frozen=True, kw_only=True):
     """Conditions and machine identity."""
 
     conditions: tuple[Condition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
 
 
-class Node(KubernetesObject, frozen=True):
+class Node(KubernetesObject, frozen=True, kw_only=True):
     """A machine of the cluster."""
 
     spec: NodeSpec = NodeSpec()
@@ -103,7 +103,7 @@ class Node(KubernetesObject, frozen=True):
         return next((c for c in self.status.conditions if c.type == type_), None)
 
 
-class ManagedFieldsEntry(Resource, frozen=True):
+class ManagedFieldsEntry(Resource, frozen=True, kw_only=True):
     """Who last wrote which fields; `fields_v1` maps `f:name` to nested maps."""
 
     manager: str = ""
@@ -124,7 +124,7 @@ class OwnedNode(Node, frozen=True):
     metadata: OwnedMeta = OwnedMeta()
 
 
-class Toleration(Resource, frozen=True):
+class Toleration(Resource, frozen=True, kw_only=True):
     """Which taints a pod stands."""
 
     key: str = ""
@@ -134,7 +134,7 @@ class Toleration(Resource, frozen=True):
     toleration_seconds: int | None = None
 
 
-class PodSpec(Resource, frozen=True):
+class PodSpec(Resource, frozen=True, kw_only=True):
     """Where a pod runs and what it stands."""
 
     node_name: str = ""
@@ -142,7 +142,7 @@ class PodSpec(Resource, frozen=True):
     termination_grace_period_seconds: int = 30
 
 
-class ContainerStateTerminated(Resource, frozen=True):
+class ContainerStateTerminated(Resource, frozen=True, kw_only=True):
     """How a container ended; the message is what it wrote to its termination log."""
 
     exit_code: int = 0
@@ -150,20 +150,20 @@ class ContainerStateTerminated(Resource, frozen=True):
     message: str = ""
 
 
-class ContainerState(Resource, frozen=True):
+class ContainerState(Resource, frozen=True, kw_only=True):
     """Only the end of a container is read."""
 
     terminated: ContainerStateTerminated | None = None
 
 
-class ContainerStatus(Resource, frozen=True):
+class ContainerStatus(Resource, frozen=True, kw_only=True):
     """One container of a pod."""
 
     name: str = ""
     state: ContainerState = ContainerState()
 
 
-class PodStatus(Resource, frozen=True):
+class PodStatus(Resource, frozen=True, kw_only=True):
     """Phase and conditions of a pod."""
 
     phase: str = "Pending"
@@ -173,14 +173,14 @@ class PodStatus(Resource, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(KubernetesObject, frozen=True):
+class Pod(KubernetesObject, frozen=True, kw_only=True):
     """A pod."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
-class LeaseSpec(Resource, frozen=True):
+class LeaseSpec(Resource, frozen=True, kw_only=True):
     """Who holds a lease; times are the writer's wall clock and are shown, never compared."""
 
     holder_identity: str = ""
@@ -190,13 +190,13 @@ class LeaseSpec(Resource, frozen=True):
     lease_transitions: int = 0
 
 
-class Lease(KubernetesObject, frozen=True):
+class Lease(KubernetesObject, frozen=True, kw_only=True):
     """coordination.k8s.io/v1 Lease."""
 
     spec: LeaseSpec = LeaseSpec()
 
 
-class JobStatus(Resource, frozen=True):
+class JobStatus(Resource, frozen=True, kw_only=True):
     """Counts and conditions of a Job."""
 
     active: int = 0
@@ -205,33 +205,33 @@ class JobStatus(Resource, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class JobSpec(Resource, frozen=True):
+class JobSpec(Resource, frozen=True, kw_only=True):
     """The pod template is written as plain data and never read back."""
 
     suspend: bool = False
 
 
-class Job(KubernetesObject, frozen=True):
+class Job(KubernetesObject, frozen=True, kw_only=True):
     """batch/v1 Job."""
 
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
 
-class LabelSelector(Resource, frozen=True):
+class LabelSelector(Resource, frozen=True, kw_only=True):
     """Equality and set-based selector."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[dict[str, Any], ...] = ()
 
 
-class PodDisruptionBudgetSpec(Resource, frozen=True):
+class PodDisruptionBudgetSpec(Resource, frozen=True, kw_only=True):
     """Which pods a budget covers."""
 
     selector: LabelSelector | None = None
 
 
-class PodDisruptionBudgetStatus(Resource, frozen=True):
+class PodDisruptionBudgetStatus(Resource, frozen=True, kw_only=True):
     """How many evictions a budget allows now."""
 
     disruptions_allowed: int = 0
@@ -240,14 +240,14 @@ class PodDisruptionBudgetStatus(Resource, frozen=True):
     expected_pods: int = 0
 
 
-class PodDisruptionBudget(KubernetesObject, frozen=True):
+class PodDisruptionBudget(KubernetesObject, frozen=True, kw_only=True):
     """policy/v1 PodDisruptionBudget."""
 
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
-class ObjectReference(Resource, frozen=True):
+class ObjectReference(Resource, frozen=True, kw_only=True):
     """What an Event is about."""
 
     api_version: str = ""
@@ -257,14 +257,14 @@ class ObjectReference(Resource, frozen=True):
     uid: str = ""
 
 
-class EventSource(Resource, frozen=True):
+class EventSource(Resource, frozen=True, kw_only=True):
     """Which component wrote an Event."""
 
     component: str = ""
     host: str = ""
 
 
-class Event(KubernetesObject, frozen=True):
+class Event(KubernetesObject, frozen=True, kw_only=True):
     """core/v1 Event."""
 
     involved_object: ObjectReference = ObjectReference()
