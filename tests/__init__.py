@@ -1,0 +1,1 @@
+"""Tests, as one importable package: benchmarks and test suites share `tests.controlplane`."""

@@ -1,0 +1,1 @@
+"""Separate processes against a real Kubernetes control plane."""

@@ -1,0 +1,1 @@
+"""The production code on a simulated fleet and a virtual clock."""
