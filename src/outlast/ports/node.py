@@ -1,0 +1,72 @@
+"""What the node agent needs from the machine it runs on.
+
+Each source delivers its own failure as a reading; none of these methods raises for a sick machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from outlast.model.observation import (
+    GpuSurvey,
+    KernelLogGap,
+    KernelLogLost,
+    KernelRecord,
+    MachineFacts,
+    PciSurvey,
+)
+
+KernelLogItem = KernelRecord | KernelLogGap | KernelLogLost
+
+
+class KernelLog(Protocol):
+    """The kernel's own words, in order, from the record after the saved position."""
+
+    def records(self) -> AsyncIterator[KernelLogItem]:
+        """Follow for ever. Each record is delivered once per saved position, gaps are counted."""
+        ...
+
+    def save_position(self) -> None:
+        """All records delivered so far were judged. Never raises; a full disk costs durability."""
+        ...
+
+
+class GpuReader(Protocol):
+    """NVML behind a hard deadline."""
+
+    async def survey(self, pci_addresses: tuple[str, ...]) -> GpuSurvey:
+        """Ask about these GPUs; returns within the reader's stated deadline, whatever the driver does."""
+        ...
+
+    async def release(self) -> None:
+        """Let go of the GPUs, so that a reset or driver unload can succeed."""
+        ...
+
+
+class PciBus(Protocol):
+    """PCI enumeration from sysfs."""
+
+    def survey(self) -> PciSurvey:
+        """List the devices we care about."""
+        ...
+
+
+class Machine(Protocol):
+    """Identity of the machine and of this boot."""
+
+    def facts(self) -> MachineFacts:
+        """Boot id and what else is fixed until the next boot."""
+        ...
+
+
+class StateFile(Protocol):
+    """A small file that outlives the process. Losing it costs repeated work, never correctness."""
+
+    def load(self) -> bytes | None:
+        """The last saved content, or None when there is none or it is unreadable."""
+        ...
+
+    def save(self, content: bytes) -> bool:
+        """Replace the content atomically; False (and one warning) when the disk refuses."""
+        ...
