@@ -31,6 +31,8 @@ BecauseText = Annotated[str, Meta(max_length=BECAUSE_TEXT_MAX)]
 class Phase(StrEnum):
     """Where the story stands; the words people see are in docs and on every page."""
 
+    WAITING = "Waiting"
+    """Nothing was done to the node yet: the policy only observes, or a limit holds the block back."""
     BLOCKED = "Blocked"
     """No new work; waiting for the next step, or for the fault to clear."""
     CHECKPOINTING = "Checkpointing"

@@ -164,6 +164,10 @@ class RemediationPolicyStatus(Resource, frozen=True, kw_only=True):
     nodes: Annotated[int, Meta(description="Nodes it rules")] = 0
     unavailable: Annotated[int, Meta(description="Of them out of service now, whoever took them out")] = 0
     conditions: Annotated[tuple[Condition, ...], Meta(max_length=8, description="Accepted, Storm")] = ()
+    in_force: Annotated[
+        RemediationPolicySpec | None,
+        Meta(description="The last spec that was accepted; it rules while a newer one is not"),
+    ] = None
 
 
 class RemediationPolicy(KubernetesObject, frozen=True, kw_only=True):
