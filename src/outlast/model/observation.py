@@ -14,6 +14,9 @@ KERNEL_FACILITY = 0
 """Only records of this facility come from the kernel; user space can write all others to /dev/kmsg."""
 
 KERNEL_LINE_BYTES_MAX = 64 * 1024
+"""A longer line is cut here, and the cut is reported as a gap."""
+
+KERNEL_PROPERTIES_MAX = 16
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -30,6 +33,10 @@ class KernelRecord(Reading, frozen=True, kw_only=True):
     """facility * 8 + level, as /dev/kmsg gives it."""
     flags: str = "-"
     text: str = ""
+    properties: tuple[str, ...] = ()
+    """The record's own `KEY=value` lines (SUBSYSTEM, DEVICE); never to be searched as text."""
+    replayed: bool = False
+    """Was already in the log when the reader opened it; its arrival time says nothing about its age."""
 
     @property
     def facility(self) -> int:
@@ -41,7 +48,18 @@ class KernelLogGap(Reading, frozen=True, kw_only=True):
     """Records were lost (overwritten before they were read) or could not be parsed."""
 
     lost: int
+    """How many at least; 0 where only the kind of trouble is known."""
     reason: str
+
+
+class KernelLogCaughtUp(Reading, frozen=True, kw_only=True):
+    """All that was in the log has been delivered: the log is readable, and what follows is live.
+
+    Comes once after each successful opening, so also tells that a lost log is back.
+    """
+
+    replayed: int = 0
+    """Records delivered since the opening."""
 
 
 class KernelLogLost(Reading, frozen=True, kw_only=True):
@@ -84,6 +102,17 @@ class GpuReading(Reading, frozen=True, kw_only=True):
     temperature_c: int | None = None
     clocks_event_reasons: int | None = None
     mig_enabled: bool | None = None
+    persistence_enabled: bool | None = None
+    """Off: the driver forgets recovery actions 2 and 3 when its last client leaves."""
+    sram_threshold_exceeded: bool | None = None
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    fabric_state: int | None = None
+    """0 not supported, 1 not started, 2 in progress, 3 completed."""
+    fabric_summary: int | None = None
+    """0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity."""
+    process_ids: tuple[int, ...] | None = None
+    """Host process ids that compute on this GPU, at most 64."""
 
 
 class GpuSurvey(Reading, frozen=True, kw_only=True):
@@ -95,7 +124,7 @@ class GpuSurvey(Reading, frozen=True, kw_only=True):
     """Every GPU asked for has answered, well or badly."""
     problem: SurveyProblem | None = None
     problem_gpu: str = ""
-    """PCI address of the GPU whose call hung or crashed, where known."""
+    """PCI address of the GPU whose call hung or crashed; empty when it was the driver as a whole."""
     message: str = ""
     duration_s: float = 0.0
     leaked_workers: int = 0
@@ -116,10 +145,13 @@ class PciDevice(Reading, frozen=True, kw_only=True):
 
 
 class PciSurvey(Reading, frozen=True, kw_only=True):
-    """All NVIDIA display functions and Amazon EFA functions of the machine."""
+    """All NVIDIA display functions and Amazon EFA functions of the machine, virtual functions left out."""
 
     gpus: tuple[PciDevice, ...] = ()
     efa: tuple[PciDevice, ...] = ()
+    """EFA functions that the efa driver runs: these count."""
+    efa_unbound: tuple[PciDevice, ...] = ()
+    """EFA functions that are on the bus without the efa driver."""
     message: str = ""
     """Why the bus could not be read; empty when it could."""
     readable: bool = True

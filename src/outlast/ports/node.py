@@ -10,6 +10,7 @@ from typing import Protocol
 
 from outlast.model.observation import (
     GpuSurvey,
+    KernelLogCaughtUp,
     KernelLogGap,
     KernelLogLost,
     KernelRecord,
@@ -17,14 +18,14 @@ from outlast.model.observation import (
     PciSurvey,
 )
 
-KernelLogItem = KernelRecord | KernelLogGap | KernelLogLost
+KernelLogItem = KernelRecord | KernelLogGap | KernelLogCaughtUp | KernelLogLost
 
 
 class KernelLog(Protocol):
     """The kernel's own words, in order, from the record after the saved position."""
 
     def records(self) -> AsyncIterator[KernelLogItem]:
-        """Follow for ever. Each record is delivered once per saved position, gaps are counted."""
+        """Follow for ever, one follower at a time: each record once per saved position, gaps counted."""
         ...
 
     def save_position(self) -> None:
@@ -39,8 +40,11 @@ class GpuReader(Protocol):
         """Ask about these GPUs; returns within the reader's stated deadline, whatever the driver does."""
         ...
 
-    async def release(self) -> None:
-        """Let go of the GPUs, so that a reset or driver unload can succeed."""
+    async def release(self) -> bool:
+        """Let go of the GPUs, so that a reset or driver unload can succeed; the next survey takes them again.
+
+        True when no process of ours holds a GPU any more.
+        """
         ...
 
 
