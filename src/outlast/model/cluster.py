@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 
 class Resource(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
@@ -53,12 +54,12 @@ class KubernetesObject(Resource, frozen=True, kw_only=True):
 class Condition(Resource, frozen=True, kw_only=True):
     """One entry of a conditions list; `type` is its key."""
 
-    type: str
-    status: str = "Unknown"
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-    last_heartbeat_time: datetime | None = None
+    type: Annotated[str, Meta(description="Key of this list")]
+    status: Annotated[str, Meta(description="True, False or Unknown")] = "Unknown"
+    reason: Annotated[str, Meta(description="PascalCase reason")] = ""
+    message: Annotated[str, Meta(description="One sentence for people")] = ""
+    last_transition_time: Annotated[datetime | None, Meta(description="When status last changed")] = None
+    last_heartbeat_time: Annotated[datetime | None, Meta(description="When it was last confirmed")] = None
 
 
 class Taint(Resource, frozen=True, kw_only=True):

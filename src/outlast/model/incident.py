@@ -124,16 +124,22 @@ class NextStep(Resource, frozen=True, kw_only=True):
 class Timings(Resource, frozen=True, kw_only=True):
     """Wall times of the milestones; durations are differences of these, for people and reports."""
 
-    detected_at: datetime | None = None
-    blocked_at: datetime | None = None
-    checkpoint_requested_at: datetime | None = None
-    checkpoint_done_at: datetime | None = None
-    drain_started_at: datetime | None = None
-    drained_at: datetime | None = None
-    acted_at: datetime | None = None
-    came_back_at: datetime | None = None
-    verified_at: datetime | None = None
-    returned_at: datetime | None = None
+    detected_at: Annotated[datetime | None, Meta(description="First evidence of the leading fault")] = None
+    blocked_at: Annotated[datetime | None, Meta(description="No new work from here")] = None
+    checkpoint_requested_at: Annotated[datetime | None, Meta(description="Jobs were asked to checkpoint")] = (
+        None
+    )
+    checkpoint_done_at: Annotated[
+        datetime | None, Meta(description="The checkpoints are durable, or the wait is over")
+    ] = None
+    drain_started_at: Annotated[datetime | None, Meta(description="First eviction")] = None
+    drained_at: Annotated[datetime | None, Meta(description="No pod is left to move")] = None
+    acted_at: Annotated[datetime | None, Meta(description="The newest repair was started")] = None
+    came_back_at: Annotated[datetime | None, Meta(description="The machine runs a new boot")] = None
+    verified_at: Annotated[datetime | None, Meta(description="A completed check of that boot is clean")] = (
+        None
+    )
+    returned_at: Annotated[datetime | None, Meta(description="Back in service")] = None
 
 
 class End(Resource, frozen=True, kw_only=True):

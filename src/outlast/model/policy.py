@@ -16,6 +16,7 @@ from outlast.model.cluster import Condition, Kind, KubernetesObject, Resource
 from outlast.model.health import FaultClass
 from outlast.model.names import API_VERSION
 
+AtLeastZero = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[int, Meta(ge=0, le=7 * 24 * 3600)]
 
 
@@ -88,7 +89,7 @@ class Budgets(Resource, frozen=True, kw_only=True):
     """Limits on disruption. Nodes that others cordoned or that are NotReady count as unavailable."""
 
     max_unavailable: Annotated[
-        int | None, Meta(ge=0, description="Most nodes of this policy out of service at once")
+        AtLeastZero | None, Meta(description="Most nodes of this policy out of service at once")
     ] = None
     max_unavailable_percent: Annotated[
         int, Meta(ge=0, le=100, description="The same in percent of the policy's nodes; at least one node")
@@ -101,7 +102,7 @@ class Budgets(Resource, frozen=True, kw_only=True):
         str, Meta(max_length=316, description="Node label that names a rack, zone or NVLink domain")
     ] = "topology.kubernetes.io/zone"
     max_repairs_per_domain: Annotated[
-        int | None, Meta(ge=0, description="Most repairs in flight in one failure domain")
+        AtLeastZero | None, Meta(description="Most repairs in flight in one failure domain")
     ] = None
 
 
