@@ -1,1 +1,108 @@
-"""One file per verb."""
+"""The command line: one file per verb, imported only when that verb is called.
+
+`outlast --help` and `--version` need nothing but this file, so they answer at once. A verb is added
+with one line in `VERBS` and a module `outlast/cli/<verb>.py` that has a function of the verb's name,
+or a cyclopts `app` when it has sub-commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import outlast
+
+EXIT_OK: Final = 0
+EXIT_FAULT: Final = 1
+"""A fault was found."""
+EXIT_USAGE: Final = 2
+"""The user asked for something that cannot be done as asked."""
+EXIT_UNKNOWN: Final = 3
+"""It could not be told."""
+
+
+class UserError(Exception):
+    """One sentence for the person at the terminal: what happened, to what, what to do. Exit code 2."""
+
+
+class Verb(NamedTuple):
+    """A verb and the sentence that `--help` shows for it; `module` is `outlast.cli.<verb>`."""
+
+    name: str
+    help: str
+
+    @property
+    def module(self) -> str:
+        """Where the verb lives."""
+        return f"{__name__}.{self.name}"
+
+
+# Order is the order of `outlast --help`. A verb whose module is not installed is not shown.
+VERBS: Final[tuple[Verb, ...]] = ()
+
+_EXAMPLE: Final = "outlast xid 79"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the `outlast` command; never returns."""
+    sys.exit(run(sys.argv[1:] if argv is None else list(argv)))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    first = arguments[0] if arguments else "--help"
+    if first in ("--help", "-h", "help"):
+        print(help_text(), end="")
+        return EXIT_OK
+    if first in ("--version", "-V"):
+        print(f"outlast {outlast.__version__}")
+        return EXIT_OK
+    verb = next((verb for verb in VERBS if verb.name == first), None)
+    if verb is None:
+        print(f"outlast: there is no verb {first[:40]!r}; `outlast --help` lists them.", file=sys.stderr)
+        return EXIT_USAGE
+    return _call(verb, arguments)
+
+
+def help_text() -> str:
+    """What `outlast --help` prints."""
+    width = max((len(verb.name) for verb in VERBS), default=0) + 2
+    verbs = "".join(f"  {verb.name:<{width}}{verb.help}\n" for verb in VERBS)
+    return (
+        "Usage: outlast VERB [OPTIONS]\n\n"
+        "GPU reliability for Kubernetes: see a sick GPU, keep new work away, move jobs, repair, return.\n\n"
+        f"Verbs:\n{verbs}\n"
+        "Options:\n  --help      Show this text; `outlast VERB --help` shows a verb's options.\n"
+        "  --version   Show the version.\n\n"
+        f"Example: {_EXAMPLE}\n"
+    )
+
+
+def _call(verb: Verb, arguments: Sequence[str]) -> int:
+    import cyclopts  # 70 ms, which only a verb has to pay
+
+    module = import_module(verb.module)
+    app = cyclopts.App(
+        name="outlast",
+        version=outlast.__version__,
+        result_action="return_value",
+        default_parameter=cyclopts.Parameter(negative=()),
+    )
+    app.command(getattr(module, "app", None) or getattr(module, verb.name), name=verb.name)
+    try:
+        result = app(list(arguments), exit_on_error=False, print_error=False)
+    except UserError as error:
+        print(f"outlast {verb.name}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except cyclopts.CycloptsError as error:
+        print(f"outlast {verb.name}: {_sentence(error)} See `outlast {verb.name} --help`.", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return 130
+    return result if isinstance(result, int) and not isinstance(result, bool) else EXIT_OK
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,5 @@
+"""`python -m outlast` is `outlast`."""
+
+from outlast.cli import main
+
+main()
