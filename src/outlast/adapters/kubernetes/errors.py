@@ -90,6 +90,14 @@ def read_status(data: bytes | msgspec.Raw) -> Status | None:
         return None
 
 
+def shortened(text: str) -> str:
+    """At most MESSAGE_CHARS_MAX characters; the middle goes, since servers quote whole objects there."""
+    if len(text) <= MESSAGE_CHARS_MAX:
+        return text
+    half = MESSAGE_CHARS_MAX // 2 - 2
+    return f"{text[:half]} … {text[-half:]}"
+
+
 def parse_retry_after(value: str | None) -> float | None:
     """Seconds of a Retry-After header; dates and nonsense count as absent."""
     if value is None or not value.strip().isascii() or not value.strip().isdigit():
@@ -124,7 +132,7 @@ def error_of(what: str, reply: Reply, *, creating: bool = False) -> ClusterError
 
 def error_of_status(what: str, status: Status) -> ClusterError:
     """The exception for an ERROR object inside a watch."""
-    words = status.message[:MESSAGE_CHARS_MAX] or status.reason
+    words = shortened(status.message) or status.reason
     return _error(f"{what}: {status.code}: {words}", status.code, status, None, False)
 
 
@@ -157,14 +165,14 @@ def _causes(status: Status | None) -> tuple[Cause, ...]:
     if status is None:
         return ()
     return tuple(
-        Cause(field=c.field[:MESSAGE_CHARS_MAX], message=c.message[:MESSAGE_CHARS_MAX], reason=c.reason[:128])
+        Cause(field=shortened(c.field), message=shortened(c.message), reason=c.reason[:128])
         for c in status.causes[:CAUSES_MAX]
     )
 
 
 def _words(reply: Reply, status: Status | None) -> str:
     if status is not None and status.message:
-        return status.message[:MESSAGE_CHARS_MAX]
+        return shortened(status.message)
     if 300 <= reply.status < 400:
         return "the server sent a redirect, which is not followed; check the server address"
     text = " ".join(reply.body[:MESSAGE_CHARS_MAX].decode("utf-8", "replace").split())
@@ -174,7 +182,7 @@ def _words(reply: Reply, status: Status | None) -> str:
 def eviction_of(what: str, reply: Reply) -> Eviction:
     """The answer to an eviction. Raises ClusterError where the reply is not an answer."""
     status = status_of(reply)
-    words = (status.message if status else "")[:MESSAGE_CHARS_MAX]
+    words = shortened(status.message) if status else ""
     if reply.ok:
         return Eviction(EvictionAnswer.ACCEPTED)
     if reply.status == 404:
