@@ -15,6 +15,7 @@ import pytest
 
 from tests.controlplane import binaries
 from tests.controlplane.builder import BuildFailed
+from tests.controlplane.installation import Installation
 from tests.controlplane.plane import Plane
 from tests.left_out import leave_out
 
@@ -72,6 +73,14 @@ def controlplane(control_plane_programs: dict[str, Path]) -> Iterator[Plane]:
     """A real control plane, shared by the session: use a namespace and node names of your own."""
     with Plane(control_plane_programs) as plane:
         yield plane
+
+
+@pytest.fixture(scope="session")
+def installation(controlplane: Plane) -> Installation:
+    """The control plane with outlast's CRDs, rights and admission policies in force."""
+    installed = Installation(controlplane)
+    installed.install()
+    return installed
 
 
 @pytest.fixture

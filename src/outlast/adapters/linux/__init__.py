@@ -1,1 +1,0 @@
-"""What Linux itself tells about a machine: kernel log, PCI bus, boot identity, and a small durable file."""

@@ -1,0 +1,163 @@
+"""outlast's own manifests on a control plane, and the identities that pods of its processes have.
+
+Tokens come from TokenRequest and are bound to a pod on a node: the admission policies read the node
+and the pod from exactly these tokens, so nothing else would prove them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane.access import Access
+from tests.controlplane.machines import Machine, node_object, node_status
+from tests.controlplane.plane import Plane
+from tests.controlplane.processes import wait_until
+
+Json = dict[str, Any]
+
+NAMESPACE = "outlast-system"
+AGENT = "outlast-agent"
+CONTROLLER = "outlast-controller"
+LEADER_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/outlast-controller"
+MANIFESTS = Path(__file__).parents[2] / "deploy"
+EFFECTIVE_DEADLINE_S = 20.0
+TOKEN_VALID_S = 3600
+
+NODECLAIM_CRD = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: nodeclaims.karpenter.sh}
+spec:
+  group: karpenter.sh
+  scope: Cluster
+  names: {kind: NodeClaim, listKind: NodeClaimList, plural: nodeclaims, singular: nodeclaim}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}
+"""
+"""Karpenter's NodeClaim by name only: enough for rights, which never look inside."""
+
+
+class Installation:
+    """CRDs and rights of `deploy/` on one control plane; tokens for pods of its ServiceAccounts."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
+        self.admin = plane.admin
+
+    def install(self) -> None:
+        """Apply the manifests; returns when the policies are in force."""
+        self.plane.kubectl("apply", "-f", "-", stdin=NODECLAIM_CRD)
+        self.plane.kubectl("apply", "-f", str(MANIFESTS / "crds"), "-f", str(MANIFESTS / "rights"))
+        crds = [f"crd/{path.stem}" for path in sorted((MANIFESTS / "crds").glob("*.yaml"))]
+        self.plane.kubectl(
+            "wait", "--for=condition=Established", "--timeout=20s", "crd/nodeclaims.karpenter.sh", *crds
+        )
+        # Established is not yet served: the first list may still answer 429 "storage is (re)initializing".
+        self.plane.wait_for("/apis/karpenter.sh/v1/nodeclaims")
+        for name in sorted(path.stem for path in (MANIFESTS / "crds").glob("*.yaml")):
+            plural, group = name.split(".", 1)
+            self.plane.wait_for(f"/apis/{group}/v1alpha1/{plural}")
+        self._wait_in_force()
+
+    def node(self, name: str) -> Machine:
+        """Register a node without a kubelet; good for as long as nothing needs it Ready."""
+        machine = Machine(name)
+        self.admin.request("POST", "/api/v1/nodes", node_object(machine))
+        body = {"status": node_status(machine)}
+        self.admin.request(
+            "PATCH", f"/api/v1/nodes/{name}/status", body, content_type="application/merge-patch+json"
+        )
+        return machine
+
+    def pod(self, name: str, account: str, node: str) -> Json:
+        """A pod of one of our ServiceAccounts, bound to a node; it needs no kubelet to own a token."""
+        container = {"name": "main", "image": "none"}
+        spec = {
+            "serviceAccountName": account,
+            "nodeName": node,
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+        }
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        created: Json = self.admin.request("POST", path, {"metadata": {"name": name}, "spec": spec})
+        return created
+
+    def token(self, account: str, pod: Json | None = None) -> Access:
+        """A token of a ServiceAccount, bound to the pod if there is one."""
+        spec: Json = {"expirationSeconds": TOKEN_VALID_S}
+        if pod is not None:
+            metadata = pod["metadata"]
+            spec["boundObjectRef"] = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            }
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        return self.admin.with_token(self.admin.request("POST", path, body)["status"]["token"])
+
+    def agent(self, node: str) -> Access:
+        """The identity of the agent's pod on that node."""
+        return self.token(AGENT, self.pod(f"outlast-agent-{node}", AGENT, node))
+
+    def controller(self, name: str, node: str) -> Access:
+        """The identity of a controller replica; `name` is its pod name, so its holderIdentity."""
+        return self.token(CONTROLLER, self.pod(name, CONTROLLER, node))
+
+    def _wait_in_force(self) -> None:
+        """Policies, like all configuration, reach the API server's own cache a moment later."""
+        agent, controller = self.token(AGENT), self.token(CONTROLLER)
+        node = f"/api/v1/nodes/{self._any_node()}"
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases?dryRun=All"
+        event = "/api/v1/namespaces/default/events?dryRun=All"
+        merge = "application/merge-patch+json"
+        probes = (
+            (
+                agent,
+                "PATCH",
+                f"{node}/status?dryRun=All",
+                {"status": {"phase": "Running"}},
+                "outlast-agent-node",
+            ),
+            (agent, "POST", lease, {"metadata": {"name": "probe"}}, "outlast-agent-objects"),
+            (
+                agent,
+                "POST",
+                event,
+                {"metadata": {"name": "probe"}, "involvedObject": {}},
+                "outlast-agent-events",
+            ),
+            (
+                controller,
+                "PATCH",
+                f"{node}?dryRun=All",
+                {"metadata": {"annotations": {"probe": "1"}}},
+                "outlast-controller-fence",
+            ),
+        )
+        for access, method, path, body, policy in probes:
+            content = merge if method == "PATCH" else "application/json"
+
+            def refused(
+                access: Access = access,
+                method: str = method,
+                path: str = path,
+                body: Json = body,
+                policy: str = policy,
+                content: str = content,
+            ) -> bool:
+                return policy in access.ask(method, path, body, content_type=content).message
+
+            wait_until(refused, deadline_s=EFFECTIVE_DEADLINE_S, what=f"policy {policy} to be in force")
+
+    def _any_node(self) -> str:
+        name = "outlast-policy-probe"
+        self.admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+        return name

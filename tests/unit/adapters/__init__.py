@@ -1,1 +1,0 @@
-"""Adapters whose outside is a file or a byte string."""

@@ -1,1 +1,0 @@
-"""Kernel log, PCI, machine facts and the state file on files of our own."""
