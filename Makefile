@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-fast lint bench clean
+.PHONY: demo test obtain test-fast lint bench clean
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -15,8 +15,14 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	@$(BIN)/outlast demo
 
+# What the machine lacks (Go, the control plane, kubectl, Chromium) is obtained first, where that is possible;
+# the last line says what had to be left out and how to get it.
 test: $(STAMP)
+	@$(BIN)/python -m tests.obtain
 	@$(BIN)/python -m pytest
+
+obtain: $(STAMP)
+	@$(BIN)/python -m tests.obtain
 
 test-fast: $(STAMP)
 	@$(BIN)/python -m pytest -n 2 -m 'not controlplane and not browser' tests/unit tests/sim

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-_MARK = re.compile(r"left out (?P<what>[^;]+); to have it: (?P<how>.+?)['\")]*$", re.DOTALL)
+_MARK = re.compile(r"left out (?P<what>[^;]+); to have it: (?P<how>.+)", re.DOTALL)
 
 
 def in_ci() -> bool:
@@ -33,7 +33,12 @@ def leave_out(what: str, how: str) -> NoReturn:
 
 def closing_line(skip_reasons: Iterable[str]) -> str:
     """One line that names everything left out with the way to get it; empty when nothing was."""
-    found = {m["what"]: m["how"] for reason in skip_reasons if (m := _MARK.search(reason))}
+    found: dict[str, str] = {}
+    for reason in skip_reasons:
+        match = _MARK.search(reason)
+        what, how = (match["what"], match["how"]) if match else (reason, "")
+        found[" ".join(what.split())] = " ".join(how.split())
     if not found:
         return ""
-    return "LEFT OUT: " + " | ".join(f"{what} (to have it: {how})" for what, how in sorted(found.items()))
+    items = (f"{what} (to have it: {how})" if how else what for what, how in sorted(found.items()))
+    return "LEFT OUT: " + " | ".join(items)
