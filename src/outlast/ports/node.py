@@ -5,7 +5,7 @@ Each source delivers its own failure as a reading; none of these methods raises 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from outlast.model.observation import (
@@ -24,7 +24,7 @@ KernelLogItem = KernelRecord | KernelLogGap | KernelLogCaughtUp | KernelLogLost
 class KernelLog(Protocol):
     """The kernel's own words, in order, from the record after the saved position."""
 
-    def records(self) -> AsyncIterator[KernelLogItem]:
+    def records(self) -> AsyncGenerator[KernelLogItem, None]:
         """Follow for ever, one follower at a time: each record once per saved position, gaps counted."""
         ...
 

@@ -1,0 +1,102 @@
+r"""Bytes in /dev/kmsg format -> records; any bytes in, a record or None out, never an exception.
+
+    priority,sequence,microseconds,flags[,more];text\n KEY=value\n KEY=value\n
+
+Format as in the kernel's Documentation/ABI/testing/dev-kmsg. Bytes that could confuse a reader come
+as \xNN, the backslash itself too, so undoing it is unambiguous.
+"""
+
+from __future__ import annotations
+
+import re
+
+from outlast.model.observation import KERNEL_LINE_BYTES_MAX, KERNEL_PROPERTIES_MAX, KernelRecord
+
+HEADER_BYTES_MAX = 256
+"""A header is four numbers and a few flags; without a `;` in here the bytes are no record."""
+
+PROPERTY_BYTES_MAX = 1024
+FLAGS_MAX = 16
+_INT64_MAX = 2**63 - 1
+_INT64_DIGITS = 19
+
+_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+def unescape(data: bytes) -> str:
+    """The text that was printed: escapes undone as bytes, then decoded; broken UTF-8 is replaced."""
+    return _ESCAPE.sub(lambda match: bytes((int(match.group(1), 16),)), data).decode("utf-8", "replace")
+
+
+def is_property(line: bytes) -> bool:
+    """Whether a line belongs to the record before it."""
+    return line.startswith(b" ")
+
+
+def parse_record(
+    data: bytes, *, properties: tuple[bytes, ...] = (), replayed: bool = False
+) -> KernelRecord | None:
+    """One record, with its property lines either in `data` or beside it; None when it is not one."""
+    head, *rest = data[: KERNEL_LINE_BYTES_MAX + HEADER_BYTES_MAX].split(b"\n", KERNEL_PROPERTIES_MAX + 1)
+    end = head.find(b";", 0, HEADER_BYTES_MAX)
+    if end < 0:
+        return None
+    fields = head[:end].split(b",")
+    if len(fields) < 3:
+        return None
+    priority, sequence, timestamp_us = (_number(field) for field in fields[:3])
+    if priority is None or sequence is None or timestamp_us is None:
+        return None
+    flags = fields[3][:FLAGS_MAX].decode("ascii", "replace") if len(fields) > 3 else "-"
+    own = [line for line in (*rest, *properties) if is_property(line)]
+    return KernelRecord(
+        sequence=sequence,
+        timestamp_us=timestamp_us,
+        priority=priority,
+        flags=flags,
+        text=unescape(head[end + 1 :][:KERNEL_LINE_BYTES_MAX]),
+        properties=tuple(unescape(line[1:PROPERTY_BYTES_MAX]) for line in own[:KERNEL_PROPERTIES_MAX]),
+        replayed=replayed,
+    )
+
+
+def _number(field: bytes) -> int | None:
+    if not field.isdigit() or len(field) > _INT64_DIGITS:
+        return None
+    value = int(field)
+    return value if value <= _INT64_MAX else None
+
+
+class LineSplitter:
+    """Cuts a stream without record boundaries (a FIFO, a file) into lines, with a bounded carry.
+
+    A line longer than the limit is given up to the limit, counted in `cut`, and skipped to its end.
+    """
+
+    def __init__(self, limit_bytes: int = KERNEL_LINE_BYTES_MAX) -> None:
+        self.cut = 0
+        self._limit_bytes = limit_bytes
+        self._carry = b""
+        self._skipping = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes, without their newlines; empty lines are left out."""
+        *complete, rest = data.split(b"\n")
+        lines: list[bytes] = []
+        for piece in complete:
+            if not self._skipping:
+                self._add(self._carry + piece, lines)
+            self._carry, self._skipping = b"", False
+        if not self._skipping:
+            self._carry += rest
+            if len(self._carry) > self._limit_bytes:
+                self._add(self._carry, lines)
+                self._carry, self._skipping = b"", True
+        return lines
+
+    def _add(self, line: bytes, lines: list[bytes]) -> None:
+        if len(line) > self._limit_bytes:
+            self.cut += 1
+            line = line[: self._limit_bytes]
+        if line:
+            lines.append(line)

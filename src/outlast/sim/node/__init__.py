@@ -1,0 +1,10 @@
+"""A node without hardware: the agent's ports, answered from scripted state.
+
+Kernel-log lines pass through the production parser; everything else is plain data that a scenario sets.
+"""
+
+from outlast.sim.node.devices import FakeGpuReader, FakePciBus, Hardware
+from outlast.sim.node.kernel_log import FakeKernelLog
+from outlast.sim.node.machine import FakeMachine, MemoryStateFile
+
+__all__ = ["FakeGpuReader", "FakeKernelLog", "FakeMachine", "FakePciBus", "Hardware", "MemoryStateFile"]

@@ -1,0 +1,1 @@
+"""Adapters whose outside is a file or a byte string."""

@@ -1,0 +1,1 @@
+"""Kernel log, PCI, machine facts and the state file on files of our own."""
