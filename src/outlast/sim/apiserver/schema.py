@@ -1,0 +1,336 @@
+"""Structural schemas of custom kinds: prune, default, validate, with the causes Kubernetes gives.
+
+A schema is compiled once per definition into a tree; validation walks object and tree together and
+collects every broken rule up to a limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sized
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from outlast.sim.apiserver.errors import Cause, invalid_value, required, unsupported_value
+
+CAUSES_MAX = 100
+"""Causes reported at most for one object."""
+
+_META_FIELDS = ("apiVersion", "kind", "metadata")
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
+    "number": (int, float),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """One node of a compiled schema."""
+
+    type: str = ""
+    int_or_string: bool = False
+    nullable: bool = False
+    properties: Mapping[str, Schema] = field(default_factory=dict)
+    additional: Schema | None = None
+    items: Schema | None = None
+    required: tuple[str, ...] = ()
+    checks: tuple[Callable[[Any, str], Cause | None], ...] = ()
+    default_value: Any = None
+    has_default: bool = False
+    preserve_unknown: bool = False
+    embedded: bool = False
+    list_type: str = ""
+    list_keys: tuple[str, ...] = ()
+    rules: tuple[Any, ...] = ()
+    root: bool = False
+
+    def prune(self, obj: Any, path: str = "") -> list[str]:
+        """Remove fields that the schema does not know, in place; their paths."""
+        removed: list[str] = []
+        if isinstance(obj, dict) and (self.properties or self.additional or self.type == "object"):
+            for name in list(obj):
+                where = f"{path}.{name}" if path else name
+                if (self.root or self.embedded) and name in _META_FIELDS:
+                    continue
+                child = self.properties.get(name, self.additional)
+                if child is not None:
+                    removed.extend(child.prune(obj[name], where))
+                elif not self.preserve_unknown:
+                    del obj[name]
+                    removed.append(where)
+        elif isinstance(obj, list) and self.items is not None:
+            for index, item in enumerate(obj):
+                removed.extend(self.items.prune(item, f"{path}[{index}]"))
+        return removed
+
+    def default(self, obj: Any) -> None:
+        """Fill in defaults and drop nulls that a field may not hold, in place."""
+        if isinstance(obj, dict):
+            for name, child in self.properties.items():
+                if name in obj and obj[name] is None and not child.nullable:
+                    del obj[name]
+                if name not in obj and child.has_default:
+                    obj[name] = _copied(child.default_value)
+                if name in obj and not (self.root and name in _META_FIELDS):
+                    child.default(obj[name])
+            if self.additional is not None:
+                for name, value in obj.items():
+                    if name not in self.properties:
+                        self.additional.default(value)
+        elif isinstance(obj, list) and self.items is not None:
+            for item in obj:
+                self.items.default(item)
+
+    def validate(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
+        """Every broken rule of the object, up to a limit; CEL rules run where the structure holds."""
+        causes: list[Cause] = []
+        self.check_structure(obj, "", causes)
+        if not causes:
+            self.check_rules(obj, old, "", causes)
+        return causes[:CAUSES_MAX]
+
+    def check_structure(self, value: Any, path: str, causes: list[Cause]) -> None:
+        """Add what breaks types and value rules at and below a value."""
+        if len(causes) >= CAUSES_MAX:
+            return
+        if value is None and self.nullable:
+            return
+        if problem := self._type_problem(value, path):
+            causes.append(problem)
+            return
+        causes.extend(c for check in self.checks if (c := check(value, path or "<nil>")))
+        if isinstance(value, dict):
+            missing = (name for name in self.required if name not in value)
+            causes.extend(required(f"{path}.{name}" if path else name) for name in missing)
+            for name, child_value in value.items():
+                if (self.root or self.embedded) and name in _META_FIELDS:
+                    continue
+                child = self.properties.get(name)
+                if child is not None:
+                    child.check_structure(child_value, f"{path}.{name}" if path else name, causes)
+                elif self.additional is not None:
+                    self.additional.check_structure(child_value, f"{path}.{name}" if path else name, causes)
+        elif isinstance(value, list):
+            self._list(value, path, causes)
+
+    def _list(self, value: list[Any], path: str, causes: list[Cause]) -> None:
+        seen: list[Any] = []
+        for index, item in enumerate(value):
+            where = f"{path}[{index}]"
+            if self.items is not None:
+                self.items.check_structure(item, where, causes)
+            if self.list_type in ("map", "set"):
+                identity = (
+                    {k: item.get(k) for k in self.list_keys}
+                    if self.list_keys and isinstance(item, dict)
+                    else item
+                )
+                if identity in seen:
+                    shown = _shown(identity)
+                    causes.append(Cause("FieldValueDuplicate", f"Duplicate value: {shown}", where))
+                seen.append(identity)
+
+    def _type_problem(self, value: Any, path: str) -> Cause | None:
+        if self.int_or_string:
+            if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+                return None
+            return _type_cause(path, value, "integer,string")
+        if not self.type:
+            return None
+        fits = isinstance(value, _TYPES[self.type])
+        if isinstance(value, bool) and self.type != "boolean":
+            fits = False
+        if self.type == "integer" and isinstance(value, float) and value.is_integer():
+            fits = False
+        return None if fits else _type_cause(path, value, self.type)
+
+    def check_rules(self, value: Any, old: Any, path: str, causes: list[Cause]) -> None:
+        """Add what breaks CEL rules at and below a value."""
+        if len(causes) >= CAUSES_MAX:
+            return
+        causes.extend(problem for rule in self.rules if (problem := rule.check(value, old, path)))
+        if isinstance(value, dict):
+            before = old if isinstance(old, dict) else {}
+            for name, child_value in value.items():
+                child = self.properties.get(name, self.additional)
+                if child is not None and not (self.root and name in _META_FIELDS):
+                    where = f"{path}.{name}" if path else name
+                    child.check_rules(child_value, before.get(name), where, causes)
+        elif isinstance(value, list) and self.items is not None:
+            correlated = self._correlated(old)
+            for index, item in enumerate(value):
+                key = _map_key(item, self.list_keys)
+                self.items.check_rules(item, correlated.get(key), f"{path}[{index}]", causes)
+
+    def _correlated(self, old: Any) -> dict[Any, Any]:
+        """Items of the old list by key; only keyed lists tell which item an item was before."""
+        if self.list_type != "map" or not isinstance(old, list):
+            return {}
+        return {_map_key(item, self.list_keys): item for item in old}
+
+
+def _map_key(item: Any, keys: tuple[str, ...]) -> Any:
+    return tuple(item.get(k) for k in keys) if keys and isinstance(item, dict) else None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _copied(v) for k, v in value.items()}
+    return [_copied(v) for v in value] if isinstance(value, list) else value
+
+
+def _shown(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def _type_cause(path: str, value: Any, wanted: str) -> Cause:
+    names = {
+        dict: "object",
+        list: "array",
+        str: "string",
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        type(None): "null",
+    }
+    shown = f'"{names[type(value)]}"'
+    message = f"Invalid value: {shown}: {path or '<nil>'} in body must be of type {wanted}: {shown}"
+    return Cause("FieldValueTypeInvalid", message, path or "<nil>")
+
+
+_DURATION = re.compile(
+    r"^([+-]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h|d|w))+|0|P(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)$"
+)
+_UUID = re.compile(r"^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$")
+
+
+def _is_date_time(text: str) -> bool:
+    if not re.match(r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$", text):
+        return False
+    try:
+        datetime.fromisoformat(text.upper())
+    except ValueError:
+        return False
+    return True
+
+
+_FORMATS: dict[str, Callable[[str], bool]] = {
+    "date-time": _is_date_time,
+    "duration": lambda t: bool(_DURATION.match(t)),
+    "uuid": lambda t: bool(_UUID.match(t)),
+}
+_INTEGER_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+
+
+def _size_checks(schema: Mapping[str, Any]) -> list[Callable[[Any, str], Cause | None]]:
+    checks: list[Callable[[Any, str], Cause | None]] = []
+
+    def bound(keyword: str, kind: type[Sized], over: bool, phrase: str, reason: str) -> None:
+        limit = schema.get(keyword)
+        if limit is None:
+            return
+
+        def check(value: Any, path: str) -> Cause | None:
+            if not isinstance(value, kind) or (len(value) <= limit if over else len(value) >= limit):
+                return None
+            if reason == "FieldValueTooLong":
+                return Cause(reason, f"Too long: may not be more than {limit} bytes", path)
+            if reason == "FieldValueTooMany":
+                return Cause(reason, f"Too many: {len(value)}: must have at most {limit} items", path)
+            return invalid_value(path, value, f"{path} in body should {phrase.format(limit)}")
+
+        checks.append(check)
+
+    bound("maxLength", str, True, "", "FieldValueTooLong")
+    bound("minLength", str, False, "be at least {} chars long", "")
+    bound("maxItems", list, True, "", "FieldValueTooMany")
+    bound("minItems", list, False, "have at least {} items", "")
+    bound("maxProperties", dict, True, "", "FieldValueTooMany")
+    bound("minProperties", dict, False, "have at least {} properties", "")
+    return checks
+
+
+def _value_checks(schema: Mapping[str, Any]) -> list[Callable[[Any, str], Cause | None]]:
+    checks: list[Callable[[Any, str], Cause | None]] = []
+    if (choices := schema.get("enum")) is not None:
+        checks.append(lambda v, p: None if v in choices else unsupported_value(p, v, choices))
+    if (pattern := schema.get("pattern")) is not None:
+        compiled = re.compile(pattern)
+
+        def matches(value: Any, path: str) -> Cause | None:
+            if not isinstance(value, str) or compiled.search(value):
+                return None
+            return invalid_value(path, value, f"{path} in body should match '{pattern}'")
+
+        checks.append(matches)
+    minimum, maximum = schema.get("minimum"), schema.get("maximum")
+    if minimum is not None:
+        strict = bool(schema.get("exclusiveMinimum"))
+        word = "greater than" if strict else "greater than or equal to"
+        checks.append(
+            lambda v, p: invalid_value(p, v, f"{p} in body should be {word} {minimum}")
+            if _is_number(v) and (v <= minimum if strict else v < minimum) else None
+        )  # fmt: skip
+    if maximum is not None:
+        strict_max = bool(schema.get("exclusiveMaximum"))
+        word_max = "less than" if strict_max else "less than or equal to"
+        checks.append(
+            lambda v, p: invalid_value(p, v, f"{p} in body should be {word_max} {maximum}")
+            if _is_number(v) and (v >= maximum if strict_max else v > maximum) else None
+        )  # fmt: skip
+    checks.extend(_format_checks(schema))
+    return checks
+
+
+def _format_checks(schema: Mapping[str, Any]) -> list[Callable[[Any, str], Cause | None]]:
+    name = schema.get("format", "")
+    if name in _FORMATS:
+        accepts = _FORMATS[name]
+        return [
+            lambda v, p: invalid_value(p, v, f"{p} in body must be of type {name}: {_shown(v)}")
+            if isinstance(v, str) and not accepts(v) else None
+        ]  # fmt: skip
+    if name in _INTEGER_RANGES:
+        low, high = _INTEGER_RANGES[name]
+        return [
+            lambda v, p: invalid_value(p, v, f"{p} in body must be of type {name}: {_shown(v)}")
+            if isinstance(v, int) and not low <= v <= high else None
+        ]  # fmt: skip
+    return []
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def compile_schema(raw: Mapping[str, Any], *, root: bool = True) -> Schema:
+    """A schema tree. ValueError where a pattern or rule cannot be used."""
+    for keyword in ("$ref", "uniqueItems"):
+        if raw.get(keyword):
+            raise ValueError(f"{keyword} is not allowed in a structural schema")
+    try:
+        checks = (*_size_checks(raw), *_value_checks(raw))
+    except re.error as error:
+        raise ValueError(f"pattern {raw.get('pattern')!r}: {error}") from error
+    additional, items = raw.get("additionalProperties"), raw.get("items")
+    preserve = bool(raw.get("x-kubernetes-preserve-unknown-fields")) or additional is True
+    return Schema(
+        type=raw.get("type", ""),
+        int_or_string=bool(raw.get("x-kubernetes-int-or-string")),
+        nullable=bool(raw.get("nullable")),
+        properties={k: compile_schema(v, root=False) for k, v in (raw.get("properties") or {}).items()},
+        additional=compile_schema(additional, root=False) if isinstance(additional, dict) else None,
+        items=compile_schema(items, root=False) if isinstance(items, dict) else None,
+        required=tuple(raw.get("required") or ()),
+        checks=checks,
+        default_value=raw.get("default"),
+        has_default="default" in raw,
+        preserve_unknown=preserve,
+        embedded=bool(raw.get("x-kubernetes-embedded-resource")),
+        list_type=raw.get("x-kubernetes-list-type", ""),
+        list_keys=tuple(raw.get("x-kubernetes-list-map-keys") or ()),
+        root=root,
+    )

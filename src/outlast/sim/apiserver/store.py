@@ -1,0 +1,595 @@
+"""What a write means: preconditions, status separation, ownership, finalizers, graceful deletion.
+
+HTTP requests and in-process callers (simulated kubelets, the small controllers) go through the same
+methods. Everything here is synchronous, so each write is atomic on the event loop.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import msgspec
+
+from outlast.sim.apiserver import errors, strategy
+from outlast.sim.apiserver.apply import apply_config
+from outlast.sim.apiserver.crd import accepted_status, definition_problems, to_resource
+from outlast.sim.apiserver.errors import ApiError, Cause
+from outlast.sim.apiserver.ownership import track_update
+from outlast.sim.apiserver.patch import json_patch, merge_patch
+from outlast.sim.apiserver.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    Catalogue,
+    Resource,
+    built_in,
+)
+from outlast.sim.apiserver.selectors import Selection, extract_fields, parse_fields, parse_labels
+from outlast.sim.apiserver.storage import Collection, Entry, Storage
+from outlast.sim.apiserver.strategic import strategic_merge
+
+OBJECT_BYTES_MAX = 1_500_000
+"""Largest encoded object; etcd refuses requests above 1.5 MiB."""
+SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_encode = msgspec.json.Encoder().encode
+Mutation = Callable[[dict[str, Any]], dict[str, Any]]
+
+JSON = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+class KindRef(Protocol):
+    """Anything that names a collection: a `Resource`, or a `Kind` of the model."""
+
+    @property
+    def api_version(self) -> str:
+        """`v1` or `group/version`."""
+        ...
+
+    @property
+    def plural(self) -> str:
+        """Lower-case plural."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes, and how; `warnings` collects what the answer should warn about."""
+
+    manager: str = "embedded"
+    dry_run: bool = False
+    strict: bool = False
+    """Unknown fields are refused and not pruned."""
+    force: bool = False
+    """Apply takes fields that others own."""
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Options of a delete."""
+
+    uid: str = ""
+    version: str = ""
+    grace_s: int | None = None
+    propagation: str = ""
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in whole seconds, as object times are written."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Store:
+    """All objects, with the semantics of a kube-apiserver. Refusals are `ApiError`."""
+
+    def __init__(
+        self, now: Callable[[], datetime], new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
+    ) -> None:
+        self.now = now
+        self.new_uid = new_uid
+        self.catalogue: Catalogue = built_in()
+        self.storage = Storage()
+        for name in SYSTEM_NAMESPACES:
+            self.create(NAMESPACES, {"metadata": {"name": name}})
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def resource(self, kind: KindRef) -> Resource:
+        """The served row of a kind. Refused with 404 where it is not served."""
+        if isinstance(kind, Resource):
+            return kind
+        found = self.catalogue.by_api_version(kind.api_version, kind.plural)
+        if found is None:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource", details={})
+        return found
+
+    def collection(self, resource: Resource) -> Collection:
+        """The stored collection behind a kind."""
+        return self.storage.collection(resource.key, resource.triggers)
+
+    def entry(self, kind: KindRef, name: str, namespace: str = "") -> Entry:
+        """One stored object. Refused with 404."""
+        resource = self.resource(kind)
+        found = self.collection(resource).entries.get((namespace, name))
+        if found is None:
+            raise errors.not_found(resource, name)
+        return found
+
+    def get(self, kind: KindRef, name: str, namespace: str = "") -> dict[str, Any]:
+        """One object as a copy. Refused with 404."""
+        return self.entry(kind, name, namespace).decode()
+
+    def select(self, resource: Resource, namespace: str, labels: str, fields: str) -> Selection:
+        """A selection from selector texts. Refused with 400."""
+        return Selection(namespace, parse_labels(labels), parse_fields(fields, resource.fields))
+
+    def entries(
+        self, kind: KindRef, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Sequence[Entry]:
+        """Stored objects in key order."""
+        resource = self.resource(kind)
+        selects = self.select(resource, namespace, label_selector, field_selector).predicate()
+        collection = self.collection(resource)
+        return [e for k in collection.keys if selects(e := collection.entries[k])]
+
+    def list(
+        self, kind: KindRef, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Sequence[dict[str, Any]]:
+        """Objects as copies, in key order."""
+        found = self.entries(kind, namespace, label_selector=label_selector, field_selector=field_selector)
+        return [entry.decode() for entry in found]
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def create(
+        self, kind: KindRef, obj: dict[str, Any], namespace: str = "", writer: Writer | None = None
+    ) -> Entry:
+        """Store a new object. Refused with 409 AlreadyExists, 422."""
+        resource, writer = self.resource(kind), writer or Writer()
+        obj = _as_object(obj)
+        meta = obj["metadata"]
+        self._check_envelope(resource, obj, namespace)
+        name = meta.get("name") or ""
+        if not name and meta.get("generateName"):
+            name = meta["name"] = meta["generateName"] + self._suffix()
+        self._check_name(resource, name)
+        key = (namespace, name) if resource.namespaced else ("", name)
+        if key in self.collection(resource).entries:
+            raise errors.already_exists(resource, name)
+        if resource.namespaced:
+            meta["namespace"] = namespace
+            self._ensure_namespace(namespace)
+        meta["uid"] = self.new_uid()
+        meta["creationTimestamp"] = timestamp(self.now())
+        for server_owned in (
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "resourceVersion",
+        ):
+            meta.pop(server_owned, None)
+        managed = meta.pop("managedFields", None)
+        strategy.prepare_create(resource, obj)
+        self._validate(resource, obj, None, writer, "")
+        if managed and writer.manager == "":
+            meta["managedFields"] = managed
+        else:
+            empty: dict[str, Any] = {"metadata": {}}
+            meta["managedFields"] = self._track(resource, empty, obj, writer, "")
+        entry = self._store(resource, obj, writer)
+        if resource is CUSTOM_RESOURCE_DEFINITIONS and not writer.dry_run:
+            entry = self._serve(entry)
+        return entry
+
+    def _serve(self, entry: Entry) -> Entry:
+        """Serve the kind of a definition, and say so in its status."""
+        definition = entry.decode()
+        self.catalogue.add(to_resource(definition))
+        status = accepted_status(definition, timestamp(self.now()))
+        return self.update(
+            CUSTOM_RESOURCE_DEFINITIONS, entry.name, lambda obj: {**obj, "status": status},
+            subresource="status", writer=Writer(manager="embedded"),
+        )  # fmt: skip
+
+    def update(
+        self,
+        kind: KindRef,
+        name: str,
+        mutate: Mutation,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        writer: Writer | None = None,
+        put: bool = False,
+    ) -> Entry:
+        """Change an object by a function of its copy. Refused with 404, 409 Conflict, 422."""
+        resource, writer = self.resource(kind), writer or Writer()
+        entry = self.entry(resource, name, namespace)
+        old = entry.decode()
+        new = _as_object(mutate(entry.decode()))
+        self._check_envelope(resource, new, namespace)
+        self._check_preconditions(resource, entry, new["metadata"], put=put, subresource=subresource)
+        new = strategy.prepare_update(resource, old, new, subresource)
+        _keep_identity(resource, name, old["metadata"], new["metadata"])
+        if not subresource and resource.generation and strategy.asks_differently(resource, old, new):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        self._validate(resource, new, old, writer, subresource)
+        new["metadata"]["managedFields"] = self._track(resource, old, new, writer, subresource)
+        return self._finish(resource, entry, old, new, writer)
+
+    def patch(
+        self,
+        kind: KindRef,
+        name: str,
+        content_type: str,
+        body: Any,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        writer: Writer | None = None,
+    ) -> Entry:
+        """Change an object by a patch of one of the four content types. Refused as `update`, and 415."""
+        resource, writer = self.resource(kind), writer or Writer()
+        if content_type == APPLY:
+            return self.apply(resource, name, body, namespace, subresource=subresource, writer=writer)
+        if content_type == JSON:
+            mutate: Mutation = lambda obj: json_patch(obj, body)  # noqa: E731
+        elif content_type == MERGE:
+            mutate = lambda obj: merge_patch(obj, body)  # noqa: E731
+        elif content_type == STRATEGIC and resource.custom is None:
+            mutate = lambda obj: strategic_merge(obj, body, resource.shape)  # noqa: E731
+        else:
+            accepted = (
+                (JSON, MERGE, APPLY) if resource.custom is not None else (JSON, MERGE, STRATEGIC, APPLY)
+            )
+            raise errors.unsupported_media(accepted)
+        if content_type == MERGE and not isinstance(body, dict):
+            raise errors.bad_request("error decoding patch: the patch is not an object")
+        return self.update(resource, name, mutate, namespace, subresource=subresource, writer=writer)
+
+    def apply(
+        self,
+        kind: KindRef,
+        name: str,
+        config: Any,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        writer: Writer | None = None,
+    ) -> Entry:
+        """Server-side apply. Refused with 409 Conflict where another manager owns a field."""
+        resource, writer = self.resource(kind), writer or Writer()
+        config = _as_object(config)
+        if config["metadata"].get("managedFields"):
+            raise errors.bad_request("metadata.managedFields must be nil")
+        self._check_envelope(resource, config, namespace)
+        config["metadata"].setdefault("name", name)
+        existing = self.collection(resource).entries.get((namespace if resource.namespaced else "", name))
+        if existing is None:
+            if subresource:
+                raise errors.not_found(resource, name)
+            return self._create_by_apply(resource, config, namespace, writer)
+        old = existing.decode()
+        merged, managed = apply_config(
+            resource, old, config, writer=writer, subresource=subresource, now=timestamp(self.now())
+        )
+        self._check_preconditions(resource, existing, config["metadata"], put=False, subresource=subresource)
+        new = strategy.prepare_update(resource, existing.decode(), merged, subresource)
+        _keep_identity(resource, name, old["metadata"], new["metadata"])
+        if not subresource and resource.generation and strategy.asks_differently(resource, old, new):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        self._validate(resource, new, old, writer, subresource)
+        new["metadata"]["managedFields"] = managed
+        return self._finish(resource, existing, old, new, writer)
+
+    def _create_by_apply(
+        self, resource: Resource, config: dict[str, Any], namespace: str, writer: Writer
+    ) -> Entry:
+        empty: dict[str, Any] = {"metadata": {}}
+        _, managed = apply_config(
+            resource, empty, config, writer=writer, subresource="", now=timestamp(self.now())
+        )
+        config["metadata"]["managedFields"] = managed
+        return self.create(resource, config, namespace, replace(writer, manager=""))
+
+    # -- deleting ---------------------------------------------------------------------------
+
+    def delete(
+        self,
+        kind: KindRef,
+        name: str,
+        namespace: str = "",
+        options: Deletion | None = None,
+        writer: Writer | None = None,
+    ) -> tuple[Entry, bool]:
+        """Delete or begin to delete; the last state, and whether the object is gone."""
+        resource, writer, options = self.resource(kind), writer or Writer(), options or Deletion()
+        entry = self.entry(resource, name, namespace)
+        self.check_deletion(resource, entry, options)
+        obj = entry.decode()
+        meta = obj["metadata"]
+        grace_s = self._grace(resource, obj, options)
+        self._set_propagation_finalizer(resource, meta, options, writer)
+        if not meta.get("finalizers") and grace_s == 0:
+            return self._remove(resource, entry, obj, writer), True
+        if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds", 0) <= grace_s:
+            if obj["metadata"].get("finalizers") == entry.decode()["metadata"].get("finalizers"):
+                return entry, False
+        else:
+            meta["deletionTimestamp"] = timestamp(self.now() + timedelta(seconds=grace_s))
+            meta["deletionGracePeriodSeconds"] = grace_s
+            if meta.get("generation"):
+                meta["generation"] += 1
+        return self._store(resource, obj, writer), False
+
+    def check_deletion(self, resource: Resource, entry: Entry, options: Deletion) -> None:
+        """Refuse with 409 where a precondition does not hold."""
+        if options.uid and options.uid != entry.uid:
+            why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {entry.uid}"
+            raise errors.conflict(resource, entry.name, why)
+        if options.version and options.version != str(entry.version):
+            why = (
+                f"Precondition failed: ResourceVersion in precondition: {options.version}, "
+                f"ResourceVersion in object meta: {entry.version}"
+            )
+            raise errors.conflict(resource, entry.name, why)
+
+    def _grace(self, resource: Resource, obj: dict[str, Any], options: Deletion) -> int:
+        if not resource.graceful:
+            return 0
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+            return 0
+        if options.grace_s is not None:
+            return max(options.grace_s, 0)
+        return int(spec.get("terminationGracePeriodSeconds", strategy.DEFAULT_GRACE_S))
+
+    def _set_propagation_finalizer(
+        self, resource: Resource, meta: dict[str, Any], options: Deletion, writer: Writer
+    ) -> None:
+        propagation = options.propagation
+        if not propagation and resource.kind == "Job":
+            propagation = "Orphan"
+            writer.warnings.append(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
+                "to remove them or set propagationPolicy=Orphan to suppress this warning"
+            )
+        wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
+        finalizers = [f for f in meta.get("finalizers", ()) if f not in ("foregroundDeletion", "orphan")]
+        has_dependents = bool(self.storage.dependents.get(meta["uid"]))
+        if propagation == "" and meta.get("deletionTimestamp"):
+            return
+        if wanted and (has_dependents or wanted == "foregroundDeletion"):
+            finalizers.append(wanted)
+        if finalizers:
+            meta["finalizers"] = finalizers
+        else:
+            meta.pop("finalizers", None)
+
+    def delete_collection(
+        self, kind: KindRef, selection: Selection, options: Deletion, writer: Writer | None = None
+    ) -> Sequence[Entry]:
+        """Delete all that are selected; their last states."""
+        resource = self.resource(kind)
+        collection, selects = self.collection(resource), selection.predicate()
+        chosen = [e for k in collection.keys if selects(e := collection.entries[k])]
+        return [self.delete(resource, e.name, e.namespace, options, writer)[0] for e in chosen]
+
+    # -- common steps -----------------------------------------------------------------------
+
+    def _finish(
+        self, resource: Resource, entry: Entry, old: dict[str, Any], new: dict[str, Any], writer: Writer
+    ) -> Entry:
+        if old == new:
+            return entry
+        meta = new["metadata"]
+        done = meta.get("deletionTimestamp") and not meta.get("finalizers")
+        if done and not meta.get("deletionGracePeriodSeconds"):
+            return self._remove(resource, entry, new, writer)
+        stored = self._store(resource, new, writer)
+        if resource is CUSTOM_RESOURCE_DEFINITIONS and not writer.dry_run and old["spec"] != new["spec"]:
+            return self._serve(stored)
+        return stored
+
+    def _store(self, resource: Resource, obj: dict[str, Any], writer: Writer) -> Entry:
+        version = self.storage.version if writer.dry_run else self.storage.version + 1
+        entry = self._encoded(resource, obj, version)
+        if not writer.dry_run:
+            self.storage.version = version
+            self.collection(resource)
+            self.storage.put(resource.key, entry)
+        return entry
+
+    def _remove(self, resource: Resource, entry: Entry, obj: dict[str, Any], writer: Writer) -> Entry:
+        if writer.dry_run:
+            return entry
+        version = self.storage.next_version()
+        last = self._encoded(resource, obj, version)
+        self.storage.remove(resource.key, last)
+        if resource is CUSTOM_RESOURCE_DEFINITIONS:
+            self._stop_serving(obj)
+        return last
+
+    def _stop_serving(self, definition: dict[str, Any]) -> None:
+        """Delete the objects of a kind whose definition is gone, and the kind."""
+        spec = definition["spec"]
+        served = self.catalogue.stored((spec["group"], spec["names"]["plural"]))
+        if served is None:
+            return
+        for entry in list(self.collection(served).entries.values()):
+            self._remove(served, entry, entry.decode(), Writer())
+        self.catalogue.remove(served)
+
+    def _encoded(self, resource: Resource, obj: dict[str, Any], version: int) -> Entry:
+        meta = obj["metadata"]
+        meta["resourceVersion"] = str(version)
+        if not meta.get("managedFields", True):
+            del meta["managedFields"]
+        ordered = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        raw = _encode(ordered)
+        if len(raw) > OBJECT_BYTES_MAX:
+            raise ApiError(500, "", "etcdserver: request is too large")
+        return Entry(
+            namespace=meta.get("namespace", ""),
+            name=meta["name"],
+            uid=meta["uid"],
+            version=version,
+            raw=raw,
+            labels=meta.get("labels") or {},
+            fields=extract_fields(obj, resource.fields),
+            owners=tuple(o["uid"] for o in meta.get("ownerReferences") or ()),
+        )
+
+    def _track(
+        self, resource: Resource, old: dict[str, Any], new: dict[str, Any], writer: Writer, subresource: str
+    ) -> Any:
+        return track_update(
+            old,
+            new,
+            resource.shape,
+            manager=writer.manager,
+            api_version=resource.api_version,
+            subresource=subresource,
+            now=timestamp(self.now()),
+        )
+
+    def _validate(
+        self,
+        resource: Resource,
+        obj: dict[str, Any],
+        old: dict[str, Any] | None,
+        writer: Writer,
+        subresource: str,
+    ) -> None:
+        meta = obj["metadata"]
+        causes: list[Cause] = strategy.validate_meta(meta)
+        if old is not None and meta.get("deletionTimestamp"):
+            added = set(meta.get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+            if added:
+                listed = ", ".join(f'"{f}"' for f in sorted(added))
+                why = (
+                    "no new finalizers can be added if the object is being deleted, found new finalizers "
+                    f"[]string{{{listed}}}"
+                )
+                causes.append(errors.forbidden_field("metadata.finalizers", why))
+        if resource.custom is not None:
+            causes.extend(resource.custom.admit(obj, old, writer, subresource))
+        elif resource is CUSTOM_RESOURCE_DEFINITIONS and not subresource:
+            causes.extend(definition_problems(obj))
+        elif not subresource:
+            causes.extend(strategy.validate(resource, obj, old))
+        if causes:
+            raise errors.invalid(resource, meta.get("name", ""), causes)
+
+    def _check_envelope(self, resource: Resource, obj: dict[str, Any], namespace: str) -> None:
+        api_version = obj.setdefault("apiVersion", resource.api_version)
+        kind = obj.setdefault("kind", resource.kind)
+        if api_version != resource.api_version or kind != resource.kind:
+            raise errors.bad_request(
+                f"the API version in the data ({api_version}) or kind ({kind}) does not match the expected "
+                f"{resource.api_version}, Kind={resource.kind}"
+            )
+        given = obj["metadata"].get("namespace")
+        if resource.namespaced and given and given != namespace:
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        if resource.namespaced and not namespace:
+            raise errors.bad_request("an empty namespace may not be set during creation")
+        if not resource.namespaced:
+            obj["metadata"].pop("namespace", None)
+
+    def _check_name(self, resource: Resource, name: str) -> None:
+        if not name:
+            cause = Cause(
+                "FieldValueRequired", "Required value: name or generateName is required", "metadata.name"
+            )
+            raise errors.invalid(resource, name, [cause])
+        if problem := strategy.name_problem(resource, name):
+            raise errors.invalid(resource, name, [errors.invalid_value("metadata.name", name, problem)])
+
+    def _check_preconditions(
+        self, resource: Resource, entry: Entry, meta: dict[str, Any], *, put: bool, subresource: str
+    ) -> None:
+        version = meta.get("resourceVersion") or ""
+        if put and not version and not resource.unconditional_update:
+            cause = Cause(
+                "FieldValueInvalid",
+                "Invalid value: 0: must be specified for an update",
+                "metadata.resourceVersion",
+            )
+            raise errors.invalid(resource, entry.name, [cause])
+        if put and meta.get("uid") and meta["uid"] != entry.uid:
+            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}"
+            raise errors.conflict(resource, entry.name, why)
+        if version and version != str(entry.version):
+            raise errors.conflict(resource, entry.name)
+
+    def _ensure_namespace(self, namespace: str) -> None:
+        if ("", namespace) not in self.collection(NAMESPACES).entries:
+            self.create(NAMESPACES, {"metadata": {"name": namespace}})
+
+    def _suffix(self) -> str:
+        number, suffix = uuid.UUID(self.new_uid()).int, ""
+        for _ in range(5):
+            number, digit = divmod(number, len(_SUFFIX))
+            suffix += _SUFFIX[digit]
+        return suffix
+
+
+def _as_object(obj: Any) -> dict[str, Any]:
+    """The outermost checks of a body, and a shallow copy."""
+    if not isinstance(obj, dict):
+        raise errors.bad_request("the object provided is unrecognized (must be an object)")
+    meta = obj.get("metadata")
+    if meta is None:
+        meta = {}
+    if not isinstance(meta, dict):
+        raise errors.bad_request("metadata is not an object")
+    for name in ("labels", "annotations"):
+        values = meta.get(name)
+        if values is None:
+            continue
+        if not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
+            raise errors.bad_request(f"metadata.{name} must be a map of strings")
+    cleaned = {
+        k: v for k, v in meta.items() if v is not None and not (v in ({}, []) and k != "managedFields")
+    }
+    return {**obj, "metadata": cleaned}
+
+
+_IMMUTABLE = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+
+
+def _keep_identity(resource: Resource, name: str, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Fields that only the server sets: filled in where left out, refused where changed."""
+    causes = []
+    for field_name in _IMMUTABLE:
+        given, kept = new.get(field_name), old.get(field_name)
+        if given in (None, ""):
+            if kept is not None:
+                new[field_name] = kept
+        elif given != kept:
+            causes.append(errors.invalid_value(f"metadata.{field_name}", given, "field is immutable"))
+    if causes:
+        raise errors.invalid(resource, name, causes)
+    new["resourceVersion"] = old["resourceVersion"]
+    for field_name in ("generation", "generateName"):
+        if field_name in old:
+            new[field_name] = old[field_name]
+        else:
+            new.pop(field_name, None)
