@@ -1,0 +1,168 @@
+"""Which faults call for an answer, which one leads, and what proves that they are over.
+
+Beside the agent's faults there are two that only the controller can see: an agent that fell silent and
+a monitor that cannot tell. Both fail closed, and neither ever disrupts anything.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from outlast.model.cluster import Node
+from outlast.model.health import Fault, FaultClass, NodeHealth, Scope, Subsystem, Verdict
+from outlast.model.incident import EndResult, Incident, Result
+from outlast.model.policy import RemediationPolicySpec, Rung
+from outlast.remediation.decide.situation import Situation
+
+AGENT_SILENT: Final = "agent/silent"
+MONITOR_BLIND: Final = "monitor/unknown"
+
+_WORST_FIRST: Final = {
+    FaultClass.HARDWARE_GONE: 0,
+    FaultClass.REBOOT_CURES: 1,
+    FaultClass.RESET_CURES: 2,
+    FaultClass.MONITOR_HUNG: 3,
+    FaultClass.TRANSIENT: 4,
+    FaultClass.APPLICATION: 5,
+}
+
+
+def is_ready(node: Node) -> bool:
+    """Whether the kubelet says Ready."""
+    ready = node.condition("Ready")
+    return ready is not None and ready.status == "True"
+
+
+def agent_is_fresh(situation: Situation, policy: RemediationPolicySpec) -> bool:
+    """Whether what the agent last said is still worth acting on."""
+    silent_s = situation.agent.silent_s
+    return silent_s is not None and silent_s < policy.agent_silent_s
+
+
+def actionable(situation: Situation, policy: RemediationPolicySpec, now: datetime) -> tuple[Fault, ...]:
+    """The faults that stand now and that a node answers for, worst first; application faults are not its."""
+    health = situation.health
+    stated = health.status.faults if health is not None else ()
+    faults = [fault for fault in stated if fault.fault_class is not FaultClass.APPLICATION]
+    faults.extend(_own_findings(situation, policy, now))
+    return tuple(sorted(faults, key=lambda fault: (_WORST_FIRST[fault.fault_class], fault.opened_at)))
+
+
+def _own_findings(situation: Situation, policy: RemediationPolicySpec, now: datetime) -> list[Fault]:
+    node, silent_s = situation.node, situation.agent.silent_s
+    if node is None or not is_ready(node) or situation.health is None:
+        return []
+    if silent_s is not None and silent_s >= policy.agent_silent_s:
+        lease = situation.agent.lease
+        last_word = lease.spec.renew_time if lease is not None else None
+        since = last_word or now - timedelta(seconds=silent_s)
+        text = f"the agent on this Ready node has said nothing for more than {policy.agent_silent_s} s"
+        return [_finding(AGENT_SILENT, text, since, "the agent renews its Lease")]
+    monitor = situation.health.status.verdict(Subsystem.MONITOR)
+    known = any(f.subsystem is Subsystem.MONITOR for f in situation.health.status.faults)
+    if monitor is None or monitor.verdict is Verdict.HEALTHY or known or monitor.since is None:
+        return []
+    if monitor.verdict is Verdict.FAULTY or now - monitor.since >= timedelta(seconds=policy.agent_silent_s):
+        text = f"the node's checks cannot tell whether it is healthy: {monitor.message or monitor.reason}"
+        return [_finding(MONITOR_BLIND, text[:1024], monitor.since, "a completed check")]
+    return []
+
+
+def _finding(code: str, summary: str, since: datetime, clears_by: str) -> Fault:
+    return Fault(
+        id=code,
+        code=code,
+        fault_class=FaultClass.MONITOR_HUNG,
+        subsystem=Subsystem.MONITOR,
+        scope=Scope.NODE,
+        summary=summary,
+        opened_at=since,
+        last_seen_at=since,
+        clears_by=clears_by,
+    )
+
+
+def without_cancelled(faults: tuple[Fault, ...], past: tuple[Incident, ...]) -> tuple[Fault, ...]:
+    """Drop what a human has said to live with: faults that stood when their incident was cancelled."""
+    accepted: dict[str, datetime] = {}
+    for incident in past:
+        end = incident.status.end
+        if end is not None and end.result is EndResult.CANCELLED_BY_HUMAN:
+            for fault in (*incident.spec.faults, *incident.status.faults):
+                accepted[fault.id] = max(end.at, accepted.get(fault.id, end.at))
+    return tuple(f for f in faults if f.id not in accepted or f.opened_at > accepted[f.id])
+
+
+def same_fault(one: Fault, other: Fault) -> bool:
+    """Whether two faults are one trouble coming back: same code on the same device."""
+    if one.code != other.code:
+        return False
+    mine, theirs = one.gpu, other.gpu
+    if mine is None or theirs is None:
+        return mine is theirs and one.device == other.device
+    if mine.serial and theirs.serial:
+        return mine.serial == theirs.serial
+    return mine.pci_address == theirs.pci_address
+
+
+def repeats_after_reboot(
+    fault: Fault, past: tuple[Incident, ...], policy: RemediationPolicySpec, now: datetime
+) -> Incident | None:
+    """The incident within the repeat window that cured this very fault by a reboot, where there is one."""
+    window = timedelta(seconds=policy.repeat_window_s)
+    for incident in past:
+        end = incident.status.end
+        if end is None or end.result is not EndResult.RETURNED or now - end.at > window:
+            continue
+        rebooted = any(
+            a.rung is Rung.REBOOT and a.outcome is not None and a.outcome.result is Result.SUCCEEDED
+            for a in incident.status.attempts
+        )
+        seen = (*incident.spec.faults, *incident.status.faults)
+        if rebooted and any(same_fault(fault, before) for before in seen):
+            return incident
+    return None
+
+
+def lead(faults: tuple[Fault, ...]) -> Fault | None:
+    """The fault that decides the path: the worst, then the oldest."""
+    return faults[0] if faults else None
+
+
+def lacks_proof(situation: Situation, policy: RemediationPolicySpec, faults: tuple[Fault, ...]) -> str:
+    """Why the node is not yet proven healthy after these faults; empty when it is."""
+    node, health = situation.node, situation.health
+    if node is None:
+        return "the node is not there"
+    if not is_ready(node):
+        return "the node is not Ready"
+    if health is None or health.status.checked_at is None:
+        return "no completed check in this boot"
+    if not _same_boot(node, health):
+        return "the last completed check is of an earlier boot"
+    if not agent_is_fresh(situation, policy):
+        return "the agent is silent"
+    if not situation.agent.moving:
+        return "the agent was not seen alive since this controller began to watch"
+    wanted = {fault.subsystem for fault in faults} | {Subsystem.MONITOR}
+    for subsystem in sorted(wanted):
+        verdict = health.status.verdict(subsystem)
+        if verdict is None or verdict.verdict is not Verdict.HEALTHY:
+            return f"{subsystem} is {verdict.verdict if verdict else 'not judged yet'}"
+    return ""
+
+
+def _same_boot(node: Node, health: NodeHealth) -> bool:
+    if health.status.node_uid and health.status.node_uid != node.metadata.uid:
+        return False
+    return health.status.boot_id == node.status.node_info.boot_id
+
+
+def raised(fault: Fault, repeat: Incident | None) -> Fault:
+    """The fault with the class that its history earns: a reboot that did not last is gone hardware."""
+    if repeat is None or fault.fault_class not in (FaultClass.REBOOT_CURES, FaultClass.RESET_CURES):
+        return fault
+    return msgspec.structs.replace(fault, fault_class=FaultClass.HARDWARE_GONE)
