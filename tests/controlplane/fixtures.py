@@ -32,6 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"controlplane", "kubectl"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.controlplane)
+        if "kubectl" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kubectl)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

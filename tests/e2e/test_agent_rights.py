@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -574,10 +573,3 @@ def test_the_policies_have_no_type_warnings(cast: Cast) -> None:
     assert len(ours) == 4
     for policy in ours:
         assert policy["status"]["typeChecking"] == {}, policy["metadata"]["name"]
-
-
-def test_every_manifest_is_valid_to_the_letter(installation: Installation) -> None:
-    """No unknown field, no deprecated version, no warning: strict validation by the server."""
-    folder = Path(__file__).parents[2] / "deploy"
-    for path in sorted(folder.rglob("*.yaml")):
-        installation.plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(path))

@@ -1,0 +1,134 @@
+"""The manifests in `deploy/`, applied to a real API server, scheduler and controller-manager."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane.installation import MANIFESTS, NAMESPACE, Installation
+from tests.controlplane.kubelet import Kubelets
+
+Json = dict[str, Any]
+WAIT_S = 40.0
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+GPU = {"nvidia.com/gpu.present": "true"}
+PROFILES = ("workloads/agent.yaml", "unprivileged/agent.yaml")
+
+FILES = sorted(str(path.relative_to(MANIFESTS)) for path in MANIFESTS.rglob("*.yaml"))
+
+
+def documents(file: str) -> list[Json]:
+    return [d for d in yaml.safe_load_all((MANIFESTS / file).read_text()) if d]
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(WAIT_S):
+        while not (value := await asyncio.to_thread(condition)):
+            await asyncio.sleep(0.1)
+    return value
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_server_takes_it_to_the_letter(installation: Installation, file: str) -> None:
+    """No unknown field, no deprecated version, no warning."""
+    path = str(MANIFESTS / file)
+    installation.plane.kubectl(
+        "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", path
+    )
+
+
+def test_the_agent_profiles_differ_in_privilege_only() -> None:
+    """Profile B is profile A with fewer rights and without the host's kernel-log device."""
+    (a,), (b,) = documents(PROFILES[0]), documents(PROFILES[1])
+    pod_a, pod_b = a["spec"]["template"]["spec"], b["spec"]["template"]["spec"]
+    (main_a,), (main_b,) = pod_a["containers"], pod_b["containers"]
+    assert main_a.pop("securityContext")["privileged"] is True
+    context = main_b.pop("securityContext")
+    assert context["capabilities"] == {"drop": ["ALL"], "add": ["SYSLOG", "SYS_PTRACE"]}
+    assert "privileged" not in context
+    main_a["volumeMounts"] = [m for m in main_a["volumeMounts"] if m["name"] != "kmsg"]
+    pod_a["volumes"] = [v for v in pod_a["volumes"] if v["name"] != "kmsg"]
+    assert a == b
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_every_gpu_node_gets_an_agent_however_sick(installation: Installation, profile: str) -> None:
+    """Cordoned and tainted GPU nodes too; nodes without GPUs get none. Its token writes its own node only."""
+    admin, plane = installation.admin, installation.plane
+    path = str(MANIFESTS / profile)
+    sick = ({"key": "outlast.test/sick", "effect": "NoExecute"},)
+    async with Kubelets(admin) as kubelets:
+        await kubelets.add("manifest-gpu", labels=GPU)
+        await kubelets.add("manifest-sick", labels=GPU, taints=sick)
+        await kubelets.add("manifest-cpu", gpus=0)
+        await asyncio.to_thread(plane.kubectl, "cordon", "manifest-sick")
+        await asyncio.to_thread(plane.kubectl, "apply", "-f", path)
+
+        def agents() -> dict[str, Json]:
+            listed = admin.get(f"{PODS}?labelSelector=app.kubernetes.io/name=outlast-agent")["items"]
+            return {p["spec"].get("nodeName", ""): p for p in listed if p["status"]["phase"] == "Running"}
+
+        def on_both() -> dict[str, Json] | None:
+            found = agents()
+            return found if {"manifest-gpu", "manifest-sick"} <= set(found) else None
+
+        found = await until(on_both)
+        assert "manifest-cpu" not in found
+        token = await asyncio.to_thread(installation.token, "outlast-agent", found["manifest-sick"])
+        body = {"status": {"conditions": [{"type": "GPUReady", "status": "True"}]}}
+        strategic = "application/strategic-merge-patch+json"
+
+        def publish(node: str) -> int:
+            return token.ask("PATCH", f"/api/v1/nodes/{node}/status", body, content_type=strategic).status
+
+        assert await asyncio.to_thread(publish, "manifest-sick") == 200
+        assert await asyncio.to_thread(publish, "manifest-gpu") == 403
+        await asyncio.to_thread(plane.kubectl, "delete", "-f", path, "--wait=false")
+        await until(lambda: not agents())
+        for name in ("manifest-gpu", "manifest-sick", "manifest-cpu"):
+            await kubelets.remove(name)
+
+
+@pytest.mark.asyncio
+async def test_two_controllers_run_apart_and_off_the_gpu_nodes(installation: Installation) -> None:
+    """The pod name that the Lease will hold is the one in the pod's token; replicas do not share a node."""
+    admin, plane = installation.admin, installation.plane
+    path = str(MANIFESTS / "workloads/controller.yaml")
+    nodes = {"manifest-1": {}, "manifest-2": {}, "manifest-3": GPU}
+    async with Kubelets(admin) as kubelets:
+        for name, labels in nodes.items():
+            await kubelets.add(name, labels=labels)
+        # Nodes that other tests left have no kubelet to run anything.
+        listed = await asyncio.to_thread(admin.get, "/api/v1/nodes")
+        others = [n["metadata"]["name"] for n in listed["items"] if not n["spec"].get("unschedulable")]
+        others = [name for name in others if name not in nodes]
+        for name in others:
+            await asyncio.to_thread(plane.kubectl, "cordon", name)
+        await asyncio.to_thread(plane.kubectl, "apply", "-f", path)
+
+        def running() -> list[Json]:
+            listed = admin.get(f"{PODS}?labelSelector=app.kubernetes.io/name=outlast-controller")["items"]
+            return [p for p in listed if p["status"]["phase"] == "Running"]
+
+        pods = await until(lambda: found if len(found := running()) == 2 else None)
+        assert {p["spec"]["nodeName"] for p in pods} == {"manifest-1", "manifest-2"}
+        await asyncio.to_thread(plane.kubectl, "delete", "-f", path, "--wait=false")
+        await until(lambda: not running())
+        for name in others:
+            await asyncio.to_thread(plane.kubectl, "uncordon", name)
+        for name in nodes:
+            await kubelets.remove(name)
+
+
+def test_the_policies_and_the_lease_come_with_the_rights() -> None:
+    """Nothing in `rights` can be applied without its policy: one folder, applied as a whole."""
+    kinds = [d["kind"] for file in FILES if file.startswith("rights/") for d in documents(file)]
+    assert kinds.count("ValidatingAdmissionPolicy") == kinds.count("ValidatingAdmissionPolicyBinding") == 4
+    assert kinds.count("Lease") == 1
+    assert Path(MANIFESTS / "rights" / "00-namespace.yaml").exists()

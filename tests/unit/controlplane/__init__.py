@@ -1,0 +1,1 @@
+"""What the test control plane promises without starting one."""
