@@ -372,7 +372,7 @@ def _impersonation(user: _User, where: str) -> tuple[tuple[str, str], ...]:
 
 def _decoded(text: str, what: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=False)
+        return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         raise KubeconfigError(f"{what} is not base64; copy it again from the cluster.") from None
 

@@ -62,6 +62,25 @@ class NotSent(Exception):
     """The connection was never made, so the request cannot have happened."""
 
 
+class _ConnectionCut(aiohttp.ClientError):
+    """The connection dropped with a request on it."""
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Keep aiohttp from sending a DELETE again by itself when a kept connection drops.
+
+    The second answer, 404, would hide that the first one did the work. Retries are decided in `call`.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _ConnectionCut(str(error)) from error
+
+
 class Stream:
     """The body of a watch, in chunks as they arrive."""
 
@@ -213,9 +232,7 @@ class Transport:
         query = f"?{urlencode(request.params)}" if request.params else ""
         try:
             response = await self._opened().request(
-                # aiohttp quietly sends DELETE again when a kept connection drops, if it is spelled in
-                # capitals: the second answer (404) would hide that the first one did the work.
-                request.method if request.is_read else request.method.lower(),
+                request.method,
                 URL(f"{self._access.server}{request.path}{query}", encoded=True),
                 headers=headers,
                 data=request.body,
@@ -268,6 +285,7 @@ class Transport:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=256 * 1024,
+                middlewares=(_send_once,),
             )
         return self._session
 
