@@ -16,6 +16,7 @@ from pathlib import Path
 from outlast.adapters.linux.kernel_continuity import Continuity
 from outlast.adapters.linux.kernel_record import LineSplitter, is_property, parse_record
 from outlast.adapters.linux.position import Position, decode_position, encode_position
+from outlast.adapters.linux.waiting import readable
 from outlast.model.observation import (
     KERNEL_LINE_BYTES_MAX,
     KERNEL_PROPERTIES_MAX,
@@ -129,7 +130,7 @@ class _Source:
 
     async def wait(self) -> None:
         """Return when there may be more to read, or `replaced` was found to be true."""
-        await _readable(self.fd)
+        await readable(self.fd)
 
     def _end(self) -> tuple[list[KernelLogItem], bool]:
         """The log has no more for now; a position that lies behind all of it can't be right."""
@@ -260,21 +261,6 @@ def _open(path: Path, position: int | None, clock: Clock) -> _Source:
     access = os.O_RDWR if stat.S_ISFIFO(mode) else os.O_RDONLY
     fd = os.open(path, access | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     return _Device(fd, position) if stat.S_ISCHR(mode) else _Stream(fd, position, path, clock)
-
-
-async def _readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(fd, wake)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(fd)
 
 
 def _explain(path: Path, error: OSError) -> str:

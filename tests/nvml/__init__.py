@@ -1,0 +1,137 @@
+"""A fake NVIDIA library, compiled from our own C, loaded by NVIDIA's real Python bindings.
+
+    nvml = FakeNvml(tmp_path).machine("H100", gpus=8)
+    nvml.set("gpu.3.recovery_action", 1)
+    nvml.action("nvmlDeviceGetUUID", "hang", gpu=3)
+    NvmlReader(clock=..., environment=nvml.environment)
+
+The script is read again at every call, so changes reach a worker that is already running.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("fake.c")
+LIBRARY = "libnvidia-ml.so.1"
+
+_FIELDS = {"recovery_action": 230, "field_remap_pending": 144, "field_remap_failed": 145}
+_MACHINES = {
+    "H100": {
+        "name": "NVIDIA H100 80GB HBM3",
+        "memory_total": 85_520_809_984,
+        "fabric_state": 3,
+        "fabric_summary": 1,
+    },
+    "A10G": {"name": "NVIDIA A10G", "memory_total": 24_146_608_128},
+}
+
+
+class FakeNvml:
+    """A script for the fake library; every method takes effect at the next call of any worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self._script = folder / "nvml.script"
+        self._values: dict[str, str] = {"gpus": "0", "driver_version": "580.95.05"}
+        self._library = _build()
+        self._write()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to load the fake instead of the driver's library; set it before exec."""
+        return {"LD_LIBRARY_PATH": str(self._library.parent), "OUTLAST_FAKE_NVML": str(self._script)}
+
+    @staticmethod
+    def address(gpu: int) -> str:
+        """The PCI address of a GPU, as sysfs writes it."""
+        return f"0000:{0x10 + 0x10 * gpu:02x}:1c.0"
+
+    def addresses(self) -> tuple[str, ...]:
+        """Of all GPUs."""
+        return tuple(self.address(gpu) for gpu in range(int(self._values["gpus"])))
+
+    def machine(self, model: str, *, gpus: int) -> FakeNvml:
+        """A healthy machine."""
+        common: dict[str, object] = {
+            "recovery_action": 0,
+            "field_remap_pending": 0,
+            "field_remap_failed": 0,
+            "ecc_uncorrected_volatile": 0,
+            "temperature": 41,
+            "clocks_event_reasons": 1,
+            "mig": 0,
+            "persistence": 1,
+            "memory_used": 0,
+            "sram_threshold_exceeded": 0,
+            "process_ids": "",
+            **_MACHINES[model],
+        }
+        self._values["gpus"] = str(gpus)
+        for key, value in common.items():
+            self._put(f"gpu.*.{key}", value)
+        for gpu in range(gpus):
+            self._put(f"gpu.{gpu}.bus_id", self.address(gpu))
+            self._put(f"gpu.{gpu}.uuid", f"GPU-00000000-0000-0000-0000-{gpu:012d}")
+            self._put(f"gpu.{gpu}.serial", f"16530220{gpu:05d}")
+        self._write()
+        return self
+
+    def set(self, key: str, value: object) -> FakeNvml:
+        """A value, such as `gpu.3.recovery_action`; None takes it away, which makes it unsupported."""
+        self._put(key, value)
+        self._write()
+        return self
+
+    def action(self, call: str, action: str, *, gpu: int | None = None) -> FakeNvml:
+        """What a call does first; an empty action ends it.
+
+        ret:N, sleep:MS, hang, spin, abort, segv, dstate:PATH, stdout:TEXT
+        """
+        key = f"call.{call}" if gpu is None else f"call.{call}.{gpu}"
+        self._values.pop(key, None)
+        if action:
+            self._values[key] = action
+        self._write()
+        return self
+
+    def _put(self, key: str, value: object) -> None:
+        head, _, name = key.rpartition(".")
+        if name in _FIELDS:
+            key = f"{head}.field.{_FIELDS[name]}"
+        if value is None:
+            self._values.pop(key, None)
+            self._values.pop(key.replace(key.split(".")[1], "*", 1), None)
+        else:
+            self._values[key] = str(value)
+
+    def _write(self) -> None:
+        new = self._script.with_suffix(".new")
+        new.write_text("".join(f"{key} {value}\n" for key, value in self._values.items()))
+        new.replace(self._script)
+
+
+def compiler() -> str | None:
+    """The C compiler that builds the fake, None when the machine has none."""
+    return next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
+
+
+def _build() -> Path:
+    """The library, compiled once per source into a cache folder."""
+    found = compiler()
+    assert found is not None, "the fake NVML needs a C compiler (cc, gcc or clang)"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outlast"
+    folder = cache / f"fake-nvml-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}"
+    library = folder / LIBRARY
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            built = Path(scratch) / LIBRARY
+            options = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{LIBRARY}"]
+            subprocess.run([found, *options, "-o", built, SOURCE], check=True, timeout=60)
+            built.replace(library)
+    return library
