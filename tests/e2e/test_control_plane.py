@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from tests.controlplane.access import MERGE
 from tests.controlplane.kubelet import Exit, Kubelets
 from tests.controlplane.machines import Machine
-from tests.controlplane.plane import Plane
+from tests.controlplane.plane import Plane, PlaneOptions
 
 Json = dict[str, Any]
 WAIT_S = 30.0
@@ -142,3 +143,90 @@ async def test_everything_survives_a_killed_api_server(
             )
             path = "/api/v1/namespaces/default/pods/late"
             await until(lambda: admin.get(path)["status"]["phase"] == "Running")
+
+
+@pytest.mark.asyncio
+async def test_an_evicted_pod_moves_to_another_machine(controlplane: Plane, namespace: str) -> None:
+    """Deployment, budget, eviction, replacement: all by the real controllers, on machines that are played."""
+    admin, pods = controlplane.admin, f"/api/v1/namespaces/{namespace}/pods"
+    labels = {"app": namespace}
+    container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [container], "nodeSelector": {"pool": namespace}},
+    }
+    deployment = {
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
+    }
+    budget = {
+        "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+    }
+
+    def running() -> dict[str, Json]:
+        listed = [p for p in admin.get(pods)["items"] if "deletionTimestamp" not in p["metadata"]]
+        return {p["spec"]["nodeName"]: p for p in listed if p["status"]["phase"] == "Running"}
+
+    async with Kubelets(admin) as kubelets:
+        names = [f"evict-{i}" for i in range(3)]
+        await kubelets.add_many(names, labels={"pool": namespace})
+        admin.request("POST", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets", budget)
+        admin.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment)
+        before = await until(lambda: found if len(found := running()) == 2 else None)
+        node, victim = next(iter(before.items()))
+        await asyncio.to_thread(controlplane.kubectl, "drain", node, "--timeout=20s", "--ignore-daemonsets")
+        after = await until(lambda: found if len(found := running()) == 2 and node not in found else None)
+        assert victim["metadata"]["uid"] not in {p["metadata"]["uid"] for p in after.values()}
+        for name in names:
+            await kubelets.remove(name)
+
+
+@pytest.mark.asyncio
+async def test_a_reregistered_machine_is_a_bare_node(controlplane: Plane) -> None:
+    """New uid, no cordon, no annotation, yet the same machine by system uuid and provider id."""
+    admin, path = controlplane.admin, "/api/v1/nodes/plane-again"
+    async with Kubelets(admin) as kubelets:
+        await kubelets.add("plane-again")
+        await asyncio.to_thread(controlplane.kubectl, "cordon", "plane-again")
+        await asyncio.to_thread(controlplane.kubectl, "annotate", "node", "plane-again", "outlast.dev/x=y")
+        old = await asyncio.to_thread(admin.get, path)
+        await kubelets.reregister("plane-again")
+        new = await asyncio.to_thread(admin.get, path)
+        assert new["metadata"]["uid"] != old["metadata"]["uid"]
+        assert "outlast.dev/x" not in new["metadata"]["annotations"]
+        assert "unschedulable" not in new["spec"]
+        assert new["spec"]["providerID"] == old["spec"]["providerID"]
+        info_new, info_old = new["status"]["nodeInfo"], old["status"]["nodeInfo"]
+        assert info_new["systemUUID"] == info_old["systemUUID"]
+        assert info_new["bootID"] != info_old["bootID"]
+        await kubelets.remove("plane-again")
+
+
+@pytest.mark.asyncio
+async def test_a_padded_node_is_as_large_as_a_real_one(controlplane: Plane) -> None:
+    """Memory and list times are only worth something with nodes of real size, about 15 KB."""
+    async with Kubelets(controlplane.admin) as kubelets:
+        await kubelets.add("plane-padded", padded=True)
+        node = await asyncio.to_thread(controlplane.admin.get, "/api/v1/nodes/plane-padded")
+        await kubelets.remove("plane-padded")
+    assert 13_000 < len(json.dumps(node, separators=(",", ":"))) < 17_000
+
+
+@pytest.mark.asyncio
+async def test_a_silent_machine_goes_unknown(control_plane_programs: dict[str, Path]) -> None:
+    """The real node controller notices missing heartbeats, and only those, after the grace we set."""
+    options = PlaneOptions(node_monitor_grace_s=4)
+
+    def ready(node: str) -> str:
+        found = plane.admin.get(f"/api/v1/nodes/{node}")["status"]["conditions"]
+        return next(str(c["status"]) for c in found if c["type"] == "Ready")
+
+    with Plane(control_plane_programs, options) as plane:
+        async with Kubelets(plane.admin, heartbeat_s=0.5) as kubelets:
+            await kubelets.add_many(["alive", "silent"])
+            kubelets.fail("silent")
+            await until(lambda: ready("silent") == "Unknown")
+            assert ready("alive") == "True"
+            await kubelets.recover("silent")
+            await until(lambda: ready("silent") == "True")
