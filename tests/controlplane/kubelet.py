@@ -103,7 +103,9 @@ class Kubelets:
         for task in [*self._own, *(t for node in self._nodes.values() for t in node.pods.values())]:
             task.cancel()
         try:
-            await self._tasks.__aexit__(kind, error, trace)
+            # A failed assertion in the body stays itself; a TaskGroup would wrap it into a group.
+            cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+            await self._tasks.__aexit__(kind if cancelled else None, error if cancelled else None, trace)
         finally:
             await self._wire.__aexit__(kind, error, trace)
 
