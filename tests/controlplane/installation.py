@@ -6,10 +6,11 @@ and the pod from exactly these tokens, so nothing else would prove them.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.controlplane.access import Access
+from tests.controlplane.access import JSON, MERGE, Access
 from tests.controlplane.machines import Machine, node_object, node_status
 from tests.controlplane.plane import Plane
 from tests.controlplane.processes import wait_until
@@ -20,6 +21,9 @@ NAMESPACE = "outlast-system"
 AGENT = "outlast-agent"
 CONTROLLER = "outlast-controller"
 LEADER_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/outlast-controller"
+EVENTS = "/api/v1/namespaces/default/events"
+PROBE = "outlast-policy-probe"
+"""A Node without room for pods, on which it is tried whether the policies refuse."""
 MANIFESTS = Path(__file__).parents[2] / "deploy"
 EFFECTIVE_DEADLINE_S = 20.0
 TOKEN_VALID_S = 3600
@@ -69,9 +73,7 @@ class Installation:
         machine = Machine(name)
         self.admin.request("POST", "/api/v1/nodes", node_object(machine))
         body = {"status": node_status(machine)}
-        self.admin.request(
-            "PATCH", f"/api/v1/nodes/{name}/status", body, content_type="application/merge-patch+json"
-        )
+        self.admin.request("PATCH", f"/api/v1/nodes/{name}/status", body, content_type=MERGE)
         return machine
 
     def pod(self, name: str, account: str, node: str) -> Json:
@@ -113,51 +115,23 @@ class Installation:
 
     def _wait_in_force(self) -> None:
         """Policies, like all configuration, reach the API server's own cache a moment later."""
+        self.admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": PROBE}})
         agent, controller = self.token(AGENT), self.token(CONTROLLER)
-        node = f"/api/v1/nodes/{self._any_node()}"
-        lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases?dryRun=All"
-        event = "/api/v1/namespaces/default/events?dryRun=All"
-        merge = "application/merge-patch+json"
-        probes = (
-            (
-                agent,
-                "PATCH",
-                f"{node}/status?dryRun=All",
-                {"status": {"phase": "Running"}},
-                "outlast-agent-node",
-            ),
-            (agent, "POST", lease, {"metadata": {"name": "probe"}}, "outlast-agent-objects"),
-            (
-                agent,
-                "POST",
-                event,
-                {"metadata": {"name": "probe"}, "involvedObject": {}},
-                "outlast-agent-events",
-            ),
-            (
-                controller,
-                "PATCH",
-                f"{node}?dryRun=All",
-                {"metadata": {"annotations": {"probe": "1"}}},
-                "outlast-controller-fence",
-            ),
-        )
-        for access, method, path, body, policy in probes:
-            content = merge if method == "PATCH" else "application/json"
-
-            def refused(
-                access: Access = access,
-                method: str = method,
-                path: str = path,
-                body: Json = body,
-                policy: str = policy,
-                content: str = content,
-            ) -> bool:
-                return policy in access.ask(method, path, body, content_type=content).message
-
+        node = f"/api/v1/nodes/{PROBE}"
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+        named: Json = {"metadata": {"name": PROBE}}
+        annotated: Json = {"metadata": {"annotations": {"probe": "1"}}}
+        probes: dict[str, tuple[Access, str, str, Json, str]] = {
+            "outlast-agent-node": (agent, "PATCH", f"{node}/status", annotated, MERGE),
+            "outlast-agent-objects": (agent, "POST", leases, named, JSON),
+            "outlast-agent-events": (agent, "POST", EVENTS, named | {"involvedObject": {}}, JSON),
+            "outlast-controller-fence": (controller, "PATCH", node, annotated, MERGE),
+        }
+        for policy, (access, method, path, body, content_type) in probes.items():
+            refused = partial(_refused_by, policy, access, method, path, body, content_type)
             wait_until(refused, deadline_s=EFFECTIVE_DEADLINE_S, what=f"policy {policy} to be in force")
 
-    def _any_node(self) -> str:
-        name = "outlast-policy-probe"
-        self.admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
-        return name
+
+def _refused_by(policy: str, access: Access, method: str, path: str, body: Json, content_type: str) -> bool:
+    answer = access.ask(method, f"{path}?dryRun=All", body, content_type=content_type)
+    return policy in answer.message

@@ -7,7 +7,10 @@ by name: refused to the replica that does not hold the Lease, let through for th
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +31,9 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 EVENTS = "/api/v1/namespaces/default/events"
 FENCE = "ValidatingAdmissionPolicy 'outlast-controller-fence'"
 TAKE_OVER_DEADLINE_S = 10.0
+WRITES_IN_FLIGHT = 8
+WATCH_LAG_MAX_S = 1.0
+"""Between a Lease write and the policy's own view of it; milliseconds on an idle machine."""
 _unique = itertools.count(1)
 
 
@@ -185,6 +191,33 @@ def test_a_replica_takes_over_by_writing_the_lease_itself(elected: Replicas) -> 
     taken = {"spec": {"holderIdentity": FOLLOWER}}
     assert elected.follower.ask("PATCH", LEADER_LEASE, taken, content_type=MERGE).ok
     elected.wait(lambda: ACTS["cordon a node"].by(elected.follower, dry_run=True).ok)
+
+
+def test_a_deposed_leader_in_full_flight_is_stopped(elected: Replicas) -> None:
+    """It goes on writing as if nothing had happened; nothing it begins after the take-over gets through."""
+    over, begun_and_let_through = threading.Event(), list[float]()
+
+    def write_on() -> None:
+        while not over.is_set():
+            begun = time.monotonic()
+            if ACTS["evict a pod"].by(elected.leader, dry_run=True).ok:
+                begun_and_let_through.append(begun)
+
+    with ThreadPoolExecutor(WRITES_IN_FLIGHT) as pool:
+        writers = [pool.submit(write_on) for _ in range(WRITES_IN_FLIGHT)]
+        wait_until(lambda: len(begun_and_let_through) > 20, deadline_s=10, what="the leader to write")
+        elected.follower.request(
+            "PATCH", LEADER_LEASE, {"spec": {"holderIdentity": FOLLOWER}}, content_type=MERGE
+        )
+        taken_over = time.monotonic()
+        elected.wait(lambda: ACTS["cordon a node"].by(elected.follower, dry_run=True).ok)
+        wait_until(
+            lambda: time.monotonic() > taken_over + 2 * WATCH_LAG_MAX_S, deadline_s=10, what="late writes"
+        )
+        over.set()
+        for writer in writers:
+            writer.result()
+    assert max(begun_and_let_through) < taken_over + WATCH_LAG_MAX_S
 
 
 @pytest.mark.parametrize("holder", [None, "", "somebody-else"])
