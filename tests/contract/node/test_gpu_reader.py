@@ -16,7 +16,7 @@ from tests.nvml import FakeNvml, compiler
 
 pytestmark = pytest.mark.asyncio
 
-DEADLINE_S = 0.4
+DEADLINE_S = 1.5
 
 
 class MachineUnderTest(Protocol):
@@ -70,7 +70,7 @@ class Simulated:
     def __init__(self) -> None:
         self._hardware = Hardware.h100("gpu-0001")
         self.addresses = tuple(self._hardware.gpus)
-        self._fake = FakeGpuReader(self._hardware, clock=RealTime(), deadline_s=DEADLINE_S)
+        self._fake = FakeGpuReader(self._hardware, clock=RealTime(rate=10), deadline_s=DEADLINE_S)
         self.reader = self._fake
 
     def lose(self, address: str) -> None:
@@ -153,7 +153,7 @@ async def test_a_hanging_gpu_is_named_in_time_and_costs_the_others_nothing(machi
         assert (survey.problem, survey.problem_gpu) == (SurveyProblem.HUNG, machine.addresses[3])
         assert not survey.complete
         assert survey.message
-    assert DEADLINE_S <= first.duration_s < DEADLINE_S + 1
+    assert DEADLINE_S <= first.duration_s < DEADLINE_S + 5
     assert len(second.gpus) == 7
 
 

@@ -118,35 +118,30 @@ async def test_truncated_and_binary_records_are_counted_and_never_raise(fifo: Fi
 
 
 async def test_a_flood_leaves_the_loop_responsive(fifo: FifoLog) -> None:
-    """100,000 records go through while a 5 ms ticker of the same loop keeps ticking."""
+    """While 100,000 records go through, every other task gets a turn after some hundred records."""
     count = 100_000
     flood = b"".join(b"4,%d,%d,c;NVRM: record %d\n" % (n, n, n) for n in range(count))
     reader = fifo.start(BOOT)
     writer = threading.Thread(target=_write_all, args=(fifo.path, flood), daemon=True)
-    loop = asyncio.get_running_loop()
-    lags: list[float] = []
-    seen = 0
+    seen, between_turns = 0, [0]
 
-    async def tick() -> None:
-        while True:
-            before = loop.time()
-            await asyncio.sleep(0.005)
-            lags.append(loop.time() - before - 0.005)
+    async def other_task() -> None:
+        while seen < count:
+            before = seen
+            await asyncio.sleep(0)
+            between_turns.append(seen - before)
 
-    async with aclosing(reader.records()) as records, asyncio.timeout(60), asyncio.TaskGroup() as group:
-        ticker = group.create_task(tick())
+    async with aclosing(reader.records()) as records, asyncio.timeout(100), asyncio.TaskGroup() as group:
+        group.create_task(other_task())
         writer.start()
         async for item in records:
             seen += isinstance(item, KernelRecord)
             if seen == count:
                 break
-        ticker.cancel()
     writer.join(10)
 
     assert seen == count
-    # A turn is at most 16 KiB; half a second would mean that nothing else ran at all.
-    assert len(lags) > 10
-    assert max(lags) < 0.5
+    assert max(between_turns) < 1000
 
 
 async def test_closing_the_iterator_lets_go_of_the_device(fifo: FifoLog) -> None:
