@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from outlast.model import names
 from tests.controlplane.installation import MANIFESTS, NAMESPACE, Installation
 from tests.controlplane.kubelet import Kubelets
 
@@ -51,6 +52,8 @@ def test_the_agent_profiles_differ_in_privilege_only() -> None:
     context = main_b.pop("securityContext")
     assert context["capabilities"] == {"drop": ["ALL"], "add": ["SYSLOG", "SYS_PTRACE"]}
     assert "privileged" not in context
+    for main in (main_a, main_b):
+        main["env"] = [e for e in main["env"] if e["name"] != "OUTLAST_NOTE"]
     main_a["volumeMounts"] = [m for m in main_a["volumeMounts"] if m["name"] != "kmsg"]
     pod_a["volumes"] = [v for v in pod_a["volumes"] if v["name"] != "kmsg"]
     assert a == b
@@ -124,6 +127,21 @@ async def test_two_controllers_run_apart_and_off_the_gpu_nodes(installation: Ins
             await asyncio.to_thread(plane.kubectl, "uncordon", name)
         for name in nodes:
             await kubelets.remove(name)
+
+
+def test_the_manifests_and_the_code_use_the_same_names() -> None:
+    """A policy with other conditions than the agent writes would refuse the agent, or miss an attack."""
+    rights = {
+        (d["kind"], d["metadata"]["name"]): d for f in FILES if f.startswith("rights/") for d in documents(f)
+    }
+    policy = rights["ValidatingAdmissionPolicy", "outlast-agent-node"]
+    variables = {v["name"]: v["expression"] for v in policy["spec"]["variables"]}
+    assert yaml.safe_load(variables["ours"]) == list(names.AGENT_CONDITIONS)
+    objects = rights["ValidatingAdmissionPolicy", "outlast-agent-objects"]["spec"]["variables"]
+    assert any(f"'{names.AGENT_LEASE_PREFIX}'" in v["expression"] for v in objects)
+    fence = rights["ValidatingAdmissionPolicyBinding", "outlast-controller-fence"]["spec"]["paramRef"]
+    assert (fence["namespace"], fence["name"]) == (names.SYSTEM_NAMESPACE, names.CONTROLLER_LEASE)
+    assert ("Lease", names.CONTROLLER_LEASE) in rights
 
 
 def test_the_policies_and_the_lease_come_with_the_rights() -> None:
