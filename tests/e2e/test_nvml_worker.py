@@ -35,7 +35,7 @@ def nvml(tmp_path: Path) -> FakeNvml:
 
 
 @pytest.fixture
-def make(nvml: FakeNvml) -> Iterator[Make]:
+def make(nvml: FakeNvml, tmp_path: Path) -> Iterator[Make]:
     """Makes readers on the fake library and kills their workers in the end."""
     made: list[NvmlReader] = []
 
@@ -45,6 +45,7 @@ def make(nvml: FakeNvml) -> Iterator[Make]:
             "environment": nvml.environment,
             "poll_deadline_s": DEADLINE_S,
             "retry_first_s": 0.05,
+            "proc": tmp_path / "proc",  # What other tests leave asleep is not ours.
             **options,
         }
         made.append(NvmlReader(**options))
@@ -500,7 +501,7 @@ def test_a_worker_in_uninterruptible_sleep_is_left_behind_counted_and_capped(
 @in_a_loop
 async def test_release_says_when_it_could_not_let_go(nvml: FakeNvml, make: Make, frozen: FrozenMount) -> None:
     """A reset must not be tried while a stuck process of ours holds the GPU; no thread waits for it."""
-    reader = make()
+    reader = make(proc=Path("/proc"))
     nvml.action("nvmlDeviceGetSerial", f"dstate:{frozen.trap}", gpu=2)
     await reader.survey(nvml.addresses())
 

@@ -6,27 +6,36 @@ its own, so that a test run that dies leaves nothing asleep.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 WATCHDOG_S = 60
+CAP_SYS_ADMIN = 21
 _TOOLS = ("mkfs.ext4", "mount", "umount", "fsfreeze")
 
 
 def why_not() -> str:
     """Why this machine can't freeze a file system; empty when it can."""
-    if os.geteuid() != 0:
-        return "needs root to freeze a file system"
+    if os.geteuid() != 0 or not _may_administer():
+        return "needs root with CAP_SYS_ADMIN to freeze a file system"
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         return f"needs {', '.join(missing)}"
     if not Path("/dev/loop-control").exists():
         return "needs loop devices"
     return ""
+
+
+def _may_administer() -> bool:
+    status = Path("/proc/self/status").read_text()
+    effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
+    return bool(int(effective.split()[1], 16) & 1 << CAP_SYS_ADMIN)
 
 
 class FrozenMount:
@@ -47,7 +56,18 @@ class FrozenMount:
 
 @contextmanager
 def frozen_mount(folder: Path) -> Iterator[FrozenMount]:
-    """A small ext4 in a file, mounted under `folder` and frozen."""
+    """A small ext4 in a file, mounted under `folder` and frozen.
+
+    One at a time on a machine: processes that sleep in one would be counted by the tests of another.
+    """
+    with (Path(tempfile.gettempdir()) / "outlast-frozen.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with _frozen(folder) as mount:
+            yield mount
+
+
+@contextmanager
+def _frozen(folder: Path) -> Iterator[FrozenMount]:
     image, mount = folder / "image", folder / "frozen"
     mount.mkdir()
     with image.open("wb") as file:

@@ -43,6 +43,7 @@ class Scripted:
             environment=self._nvml.environment,
             poll_deadline_s=DEADLINE_S,
             retry_first_s=0.05,
+            proc=folder / "proc",
         )
         self.reader = self._reader
         self._hung = 0
