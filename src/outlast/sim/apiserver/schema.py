@@ -13,10 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from outlast.sim.apiserver.errors import Cause, invalid_value, required, unsupported_value
+from outlast.sim.apiserver.rules import Rule, compile_rules
 
 CAUSES_MAX = 100
 """Causes reported at most for one object."""
 
+ABSENT: Any = object()
+"""There was no value before."""
 _META_FIELDS = ("apiVersion", "kind", "metadata")
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
@@ -42,7 +45,7 @@ class Schema:
     embedded: bool = False
     list_type: str = ""
     list_keys: tuple[str, ...] = ()
-    rules: tuple[Any, ...] = ()
+    rules: tuple[Rule, ...] = ()
     root: bool = False
 
     def prune(self, obj: Any, path: str = "") -> list[str]:
@@ -85,13 +88,17 @@ class Schema:
     def validate(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
         """Every broken rule of the object, up to a limit; CEL rules run where the structure holds."""
         causes: list[Cause] = []
-        self.check_structure(obj, "", causes)
+        before = ABSENT if old is None else old
+        self.check_structure(obj, before, "", causes)
         if not causes:
-            self.check_rules(obj, old, "", causes)
+            self.check_rules(obj, before, "", causes)
         return causes[:CAUSES_MAX]
 
-    def check_structure(self, value: Any, path: str, causes: list[Cause]) -> None:
-        """Add what breaks types and value rules at and below a value."""
+    def check_structure(self, value: Any, old: Any, path: str, causes: list[Cause]) -> None:
+        """Add what breaks types and value rules at and below a value.
+
+        A value that is as it was before may go on breaking a value rule that came later.
+        """
         if len(causes) >= CAUSES_MAX:
             return
         if value is None and self.nullable:
@@ -99,27 +106,30 @@ class Schema:
         if problem := self._type_problem(value, path):
             causes.append(problem)
             return
-        causes.extend(c for check in self.checks if (c := check(value, path or "<nil>")))
+        if old is ABSENT or value != old:
+            causes.extend(c for check in self.checks if (c := check(value, path or "<nil>")))
         if isinstance(value, dict):
+            before = old if isinstance(old, dict) else {}
             missing = (name for name in self.required if name not in value)
             causes.extend(required(f"{path}.{name}" if path else name) for name in missing)
             for name, child_value in value.items():
                 if (self.root or self.embedded) and name in _META_FIELDS:
                     continue
-                child = self.properties.get(name)
+                child = self.properties.get(name, self.additional)
                 if child is not None:
-                    child.check_structure(child_value, f"{path}.{name}" if path else name, causes)
-                elif self.additional is not None:
-                    self.additional.check_structure(child_value, f"{path}.{name}" if path else name, causes)
+                    where = f"{path}.{name}" if path else name
+                    child.check_structure(child_value, before.get(name, ABSENT), where, causes)
         elif isinstance(value, list):
-            self._list(value, path, causes)
+            self._list(value, old, path, causes)
 
-    def _list(self, value: list[Any], path: str, causes: list[Cause]) -> None:
+    def _list(self, value: list[Any], old: Any, path: str, causes: list[Cause]) -> None:
         seen: list[Any] = []
+        correlated = self._correlated(old)
         for index, item in enumerate(value):
             where = f"{path}[{index}]"
             if self.items is not None:
-                self.items.check_structure(item, where, causes)
+                before = correlated.get(_map_key(item, self.list_keys), ABSENT)
+                self.items.check_structure(item, before, where, causes)
             if self.list_type in ("map", "set"):
                 identity = (
                     {k: item.get(k) for k in self.list_keys}
@@ -149,19 +159,24 @@ class Schema:
         """Add what breaks CEL rules at and below a value."""
         if len(causes) >= CAUSES_MAX:
             return
-        causes.extend(problem for rule in self.rules if (problem := rule.check(value, old, path)))
+        updated = old is not ABSENT
+        for rule in self.rules:
+            if updated and not rule.transition and value == old:
+                continue
+            problem = rule.check(value, old, path, updated=updated)
+            causes.extend([problem] if problem is not None else ())
         if isinstance(value, dict):
             before = old if isinstance(old, dict) else {}
             for name, child_value in value.items():
                 child = self.properties.get(name, self.additional)
                 if child is not None and not (self.root and name in _META_FIELDS):
                     where = f"{path}.{name}" if path else name
-                    child.check_rules(child_value, before.get(name), where, causes)
+                    child.check_rules(child_value, before.get(name, ABSENT), where, causes)
         elif isinstance(value, list) and self.items is not None:
             correlated = self._correlated(old)
             for index, item in enumerate(value):
                 key = _map_key(item, self.list_keys)
-                self.items.check_rules(item, correlated.get(key), f"{path}[{index}]", causes)
+                self.items.check_rules(item, correlated.get(key, ABSENT), f"{path}[{index}]", causes)
 
     def _correlated(self, old: Any) -> dict[Any, Any]:
         """Items of the old list by key; only keyed lists tell which item an item was before."""
@@ -306,13 +321,45 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _combination_checks(schema: Mapping[str, Any]) -> list[Callable[[Any, str], Cause | None]]:
+    checks: list[Callable[[Any, str], Cause | None]] = []
+    phrases = {
+        "anyOf": ("at least one schema (anyOf)", lambda fits, _: fits >= 1),
+        "oneOf": ("one and only one schema (oneOf)", lambda fits, _: fits == 1),
+        "allOf": ("all the schemas (allOf)", lambda fits, total: fits == total),
+    }
+    for keyword, (phrase, accepts) in phrases.items():
+        branches = tuple(compile_schema(b, root=False) for b in schema.get(keyword) or ())
+        if branches:
+            checks.append(_combined(branches, f"must validate {phrase}", accepts))
+    if isinstance(schema.get("not"), dict):
+        negated = (compile_schema(schema["not"], root=False),)
+        checks.append(_combined(negated, "must not validate the schema (not)", lambda fits, _: fits == 0))
+    return checks
+
+
+def _combined(
+    branches: tuple[Schema, ...], phrase: str, accepts: Callable[[int, int], bool]
+) -> Callable[[Any, str], Cause | None]:
+    def fits(branch: Schema, value: Any) -> bool:
+        problems: list[Cause] = []
+        branch.check_structure(value, ABSENT, "", problems)
+        return not problems
+
+    def check(value: Any, path: str) -> Cause | None:
+        count = sum(fits(b, value) for b in branches)
+        return None if accepts(count, len(branches)) else invalid_value(path, value, f'"{path}" {phrase}')
+
+    return check
+
+
 def compile_schema(raw: Mapping[str, Any], *, root: bool = True) -> Schema:
     """A schema tree. ValueError where a pattern or rule cannot be used."""
     for keyword in ("$ref", "uniqueItems"):
         if raw.get(keyword):
             raise ValueError(f"{keyword} is not allowed in a structural schema")
     try:
-        checks = (*_size_checks(raw), *_value_checks(raw))
+        checks = (*_size_checks(raw), *_value_checks(raw), *_combination_checks(raw))
     except re.error as error:
         raise ValueError(f"pattern {raw.get('pattern')!r}: {error}") from error
     additional, items = raw.get("additionalProperties"), raw.get("items")
@@ -332,5 +379,6 @@ def compile_schema(raw: Mapping[str, Any], *, root: bool = True) -> Schema:
         embedded=bool(raw.get("x-kubernetes-embedded-resource")),
         list_type=raw.get("x-kubernetes-list-type", ""),
         list_keys=tuple(raw.get("x-kubernetes-list-map-keys") or ()),
+        rules=compile_rules(raw),
         root=root,
     )
