@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,7 @@ from outlast.sim.apiserver.watch import Watch, WatchRequest
 BODY_BYTES_MAX = 3 * 1024 * 1024
 """Largest request body, the limit of a kube-apiserver."""
 MANAGER_CHARS_MAX = 128
+_log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _JSON = "application/json"
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -72,6 +74,10 @@ class Frontend:
             return await self._other(http, path, user)
         except ApiError as error:
             return _answer(error.status(), error.code, headers=dict(error.headers))
+        except Exception as error:
+            _log.exception("a request failed inside the embedded API server: %s %s", http.method, http.path)
+            failed = ApiError(500, "InternalError", f"Internal error occurred: {type(error).__name__}")
+            return _answer(failed.status(), 500)
 
     # -- everything that is not an object ---------------------------------------------------
 
@@ -266,11 +272,6 @@ class Frontend:
         _check_subresource(call, "status")
         body = await _body(call.http)
         target = call.target
-        given = (body.get("metadata") or {}).get("name")
-        if given and given != target.name:
-            raise errors.bad_request(
-                f"the name of the object ({given}) does not match the name on the URL ({target.name})"
-            )
         entry = self._store.update(
             call.resource, target.name, lambda _: body, target.namespace,
             subresource=target.subresource, writer=call.writer, put=True,
@@ -283,13 +284,7 @@ class Frontend:
         body = await _decoded(call.http, content_type)
         if content_type == APPLY and not call.query.get("fieldManager"):
             cause = errors.required("fieldManager", "Required value: is required for apply patch")
-            details = {
-                "kind": "PatchOptions",
-                "group": "meta.k8s.io",
-                "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field}],
-            }
-            message = f'PatchOptions.meta.k8s.io "" is invalid: fieldManager: {cause.message}'
-            raise ApiError(422, "Invalid", message, details=details)
+            raise errors.options_invalid("PatchOptions", [cause])
         new = content_type == APPLY and not self._exists(target)
         entry = self._store.patch(
             call.resource, target.name, content_type, body, target.namespace,
@@ -378,13 +373,17 @@ def _view(accept: str, query: Mapping[str, str]) -> tuple[str, str]:
 
 def _writer(query: Mapping[str, str], agent: str) -> Writer:
     manager = query.get("fieldManager") or agent.split("/", 1)[0] or "unknown"
-    dry_run = query.get("dryRun", "")
+    dry_run, validation = query.get("dryRun", ""), query.get("fieldValidation", "")
+    if validation not in ("", "Ignore", "Strict", "Warn"):
+        supported = ("", "Ignore", "Strict", "Warn")
+        cause = errors.unsupported_value("fieldValidation", validation, supported)
+        raise errors.options_invalid("CreateOptions", [cause])
     if dry_run not in ("", "All"):
         raise errors.bad_request(f'Invalid value: ["{dry_run}"]: supported values: "All"')
     return Writer(
         manager=manager[:MANAGER_CHARS_MAX],
         dry_run=dry_run == "All",
-        strict=query.get("fieldValidation") == "Strict",
+        unknown_fields=validation or "Warn",
         force=query.get("force", "") in ("true", "1"),
     )
 

@@ -8,7 +8,7 @@ never ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from outlast.sim.apiserver.cel_values import (
@@ -321,7 +321,7 @@ class Program:
             raise CelSyntaxError(f"unexpected {parser.peek()!r}")
         self.uses = frozenset(parser.used)
 
-    def evaluate(self, **values: Any) -> Any:
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The result. Raises CelError."""
         try:
             return self._node({**values, "#": _Budget()})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from outlast.sim.apiserver.errors import Cause, invalid_value
+from outlast.sim.apiserver.errors import Cause, bad_request, invalid_value
 from outlast.sim.apiserver.jsonpath import compile_path
 from outlast.sim.apiserver.resources import Resource
 from outlast.sim.apiserver.schema import Schema, compile_schema
@@ -40,13 +40,15 @@ class CustomKind:
         self, obj: dict[str, Any], old: dict[str, Any] | None, writer: Writer, subresource: str
     ) -> list[Cause]:
         """Prune and default `obj` in place, and say what breaks the schema."""
-        unknown = self.schema.prune(obj)
-        if unknown and writer.strict:
-            from outlast.sim.apiserver.errors import bad_request
-
-            listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-            raise bad_request(f"strict decoding error: {listed}")
-        writer.warnings.extend(f'unknown field "{path}"' for path in unknown)
+        unknown = [f'unknown field "{path}"' for path in sorted(self.schema.prune(obj))]
+        if unknown and writer.unknown_fields == "Strict":
+            version, kind = obj["apiVersion"].rpartition("/")[2], obj["kind"]
+            raise bad_request(
+                f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: '
+                + ", ".join(unknown)
+            )
+        if writer.unknown_fields == "Warn":
+            writer.warnings.extend(unknown)
         self.schema.default(obj)
         return self.schema.validate(obj, old)
 
@@ -140,6 +142,7 @@ def list_shape(schema: dict[str, Any]) -> Shape:
         owned_by=tuple(schema.get("x-kubernetes-list-map-keys") or ()) if keyed == "map" else (),
         owned_set=keyed == "set",
         atomic=schema.get("x-kubernetes-map-type") == "atomic",
+        member=True,
     )
 
 

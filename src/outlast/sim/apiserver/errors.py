@@ -94,11 +94,23 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     parts = [f"{c.field}: {c.message}" for c in causes]
     text = parts[0] if len(parts) == 1 else "[" + ", ".join(parts) + "]"
-    details: dict[str, Any] = {"name": name, "kind": resource.kind}
+    details: dict[str, Any] = {"name": name} if name else {}
+    details["kind"] = resource.kind
     if resource.group:
         details["group"] = resource.group
     details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details=details)
+
+
+def options_invalid(kind: str, causes: Sequence[Cause]) -> ApiError:
+    """422: query options that contradict each other or make no sense."""
+    parts = [f"{c.field}: {c.message}" for c in causes]
+    text = parts[0] if len(parts) == 1 else "[" + ", ".join(parts) + "]"
+    details = {
+        "kind": kind, "group": "meta.k8s.io",
+        "causes": [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes],
+    }  # fmt: skip
+    return ApiError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {text}', details=details)
 
 
 def unprocessable(
@@ -116,6 +128,13 @@ def bad_request(message: str) -> ApiError:
 def expired(message: str) -> ApiError:
     """410: older than what the server remembers."""
     return ApiError(410, "Expired", message)
+
+
+def undecodable(resource: Resource, why: str) -> ApiError:
+    """400: the body is not an object of this kind."""
+    return bad_request(
+        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
+    )
 
 
 def unsupported_media(accepted: Sequence[str]) -> ApiError:

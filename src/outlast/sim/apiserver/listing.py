@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.sim.apiserver.errors import ApiError, Cause, bad_request, expired
+from outlast.sim.apiserver.errors import ApiError, Cause, bad_request, expired, options_invalid
 from outlast.sim.apiserver.resources import Resource
 from outlast.sim.apiserver.selectors import Selection
 from outlast.sim.apiserver.storage import Entry, Key
@@ -41,17 +41,6 @@ class Page:
         return meta
 
 
-def list_options_invalid(causes: Sequence[Cause]) -> ApiError:
-    """422: options that contradict each other."""
-    parts = [f"{c.field}: {c.message}" for c in causes]
-    text = parts[0] if len(parts) == 1 else "[" + ", ".join(parts) + "]"
-    details = {
-        "kind": "ListOptions", "group": "meta.k8s.io",
-        "causes": [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes],
-    }  # fmt: skip
-    return ApiError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {text}', details=details)
-
-
 def _forbidden(field: str, why: str) -> Cause:
     return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
 
@@ -65,8 +54,6 @@ def check_options(query: Mapping[str, str], *, watch: bool) -> None:
         if initial is not None and match != "NotOlderThan":
             why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             causes.append(_forbidden("resourceVersionMatch", why))
-        if initial is not None and query.get("allowWatchBookmarks") not in ("true", "1"):
-            causes.append(_forbidden("sendInitialEvents", "sendInitialEvents requires allowWatchBookmarks"))
         if match and initial is None:
             why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
             causes.append(_forbidden("resourceVersionMatch", why))
@@ -80,7 +67,7 @@ def check_options(query: Mapping[str, str], *, watch: bool) -> None:
             why = "resourceVersionMatch is forbidden when continue is provided"
             causes.append(_forbidden("resourceVersionMatch", why))
         if match == "Exact" and version == "0":
-            why = 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
+            why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
             causes.append(_forbidden("resourceVersionMatch", why))
         if match not in ("", "Exact", "NotOlderThan"):
             listed = 'supported values: "Exact", "NotOlderThan", ""'
@@ -92,7 +79,7 @@ def check_options(query: Mapping[str, str], *, watch: bool) -> None:
                 )
             )
     if causes:
-        raise list_options_invalid(causes)
+        raise options_invalid("ListOptions", causes)
 
 
 def parse_version(text: str) -> int:
@@ -100,7 +87,10 @@ def parse_version(text: str) -> int:
     if not text:
         return 0
     if not text.isdecimal():
-        raise bad_request(f"invalid resource version: {text}")
+        raise bad_request(
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing '
+            f'"{text}": invalid syntax'
+        )
     return int(text)
 
 
@@ -157,7 +147,7 @@ def _limit(text: str) -> int:
     if not text:
         return 0
     if not text.lstrip("-").isdecimal():
-        raise bad_request(f'unable to parse limit "{text}"')
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return max(int(text), 0)
 
 
@@ -172,7 +162,9 @@ def _read_token(token: str) -> tuple[int, Key]:
         namespace, name = body["start"]
         return int(body["rv"]), (str(namespace), str(name))
     except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-        raise bad_request("continue key is not valid: it was not issued by this server") from error
+        raise bad_request(
+            "invalid continue token: continue key is not valid: not issued by this server"
+        ) from error
 
 
 def _expired_token(store: Store, after: Key) -> ApiError:

@@ -13,6 +13,8 @@ from outlast.sim.apiserver.storage import Change
 from outlast.sim.apiserver.store import Store, Writer, timestamp
 
 _PREFIX = "node.kubernetes.io/"
+TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
+"""Set on every node by the controller-manager, so a node always has an annotations map."""
 _BY_CONDITION = {
     ("Ready", "False"): "not-ready",
     ("Ready", "Unknown"): "unreachable",
@@ -30,8 +32,6 @@ def wanted_keys(node: dict[str, Any]) -> set[str]:
     if (node.get("spec") or {}).get("unschedulable"):
         keys.add(_PREFIX + "unschedulable")
     conditions = (node.get("status") or {}).get("conditions") or ()
-    if not any(c.get("type") == "Ready" for c in conditions):
-        keys.add(_PREFIX + "not-ready")
     for condition in conditions:
         name = _BY_CONDITION.get((condition.get("type", ""), condition.get("status", "")))
         if name:
@@ -45,7 +45,8 @@ def reconcile(store: Store, name: str) -> None:
     taints = (node.get("spec") or {}).get("taints") or []
     present = {t["key"] for t in taints if t.get("effect") == "NoSchedule" and t["key"] in _OURS}
     wanted = wanted_keys(node)
-    if present == wanted:
+    annotated = TTL_ANNOTATION in (node["metadata"].get("annotations") or {})
+    if present == wanted and annotated:
         return
     now = timestamp(store.now())
 
@@ -56,13 +57,14 @@ def reconcile(store: Store, name: str) -> None:
             if t.get("effect") != "NoSchedule" or t["key"] not in _OURS or t["key"] in wanted
         ]
         added = [{"key": k, "effect": "NoSchedule", "timeAdded": now} for k in sorted(wanted - present)]
+        obj["metadata"].setdefault("annotations", {}).setdefault(TTL_ANNOTATION, "0")
         spec = obj.setdefault("spec", {})
         spec["taints"] = [*kept, *added]
         if not spec["taints"]:
             del spec["taints"]
         return obj
 
-    store.update(NODES, name, mutate, writer=Writer(manager="embedded-node-lifecycle"))
+    store.update(NODES, name, mutate, writer=Writer(manager="kube-controller-manager"))
 
 
 def changes_scheduling(change: Change) -> bool:

@@ -49,11 +49,12 @@ def item_segment(shape: Shape, item: Any) -> str:
 def leaves(value: Any, shape: Shape, path: Path = (), name: str = "") -> Iterator[Path]:
     """All owned paths of a value."""
     if isinstance(value, dict) and value and not shape.atomic:
-        if name in _DOTTED:
+        if path and (shape.member or name in _DOTTED):
             yield path
         for key, child in value.items():
             yield from leaves(child, shape.child(key), (*path, "f:" + key), key)
-    elif isinstance(value, list) and (shape.owned_by or shape.owned_set):
+    elif isinstance(value, list) and value and (shape.owned_by or shape.owned_set):
+        yield path
         for item in value:
             segment = (*path, item_segment(shape, item))
             yield segment

@@ -33,7 +33,7 @@ def json_patch(target: dict[str, Any], operations: Any) -> dict[str, Any]:
     """RFC 6902. Refused with 400 where the patch cannot be read, 422 where it cannot be applied."""
     if not isinstance(operations, list) or not all(isinstance(o, dict) for o in operations):
         raise bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         )
     if len(operations) > OPERATIONS_MAX:
         raise ApiError(
@@ -59,8 +59,6 @@ def _apply(document: Any, operation: dict[str, Any]) -> Any:
         case "remove":
             return _remove(document, path)[0]
         case "replace":
-            if path and _read(document, path) is _ABSENT:
-                raise LookupError("replace of a path that is not there")
             return _put(document, path, operation.get("value"))
         case "move":
             document, value = _remove(document, _pointer(operation.get("from")))
@@ -117,15 +115,15 @@ def _index(step: str, size: int, *, adding: bool = False) -> int:
 
 
 def _read(document: Any, path: list[str]) -> Any:
-    for step in path:
+    for position, step in enumerate(path):
         if isinstance(document, dict):
-            if step not in document:
+            if step not in document and position == len(path) - 1:
                 return _ABSENT
             document = document[step]
         elif isinstance(document, list):
             document = document[_index(step, len(document))]
         else:
-            return _ABSENT
+            raise LookupError("the parent is neither an object nor a list")
     return document
 
 
@@ -139,9 +137,6 @@ def _parent(document: Any, path: list[str]) -> Any:
 def _add(document: Any, path: list[str], value: Any) -> Any:
     if not path:
         return value
-    # A kube-apiserver decodes into its types first, where an absent annotations map can be added to.
-    if len(path) == 3 and path[0] == "metadata" and path[1] in ("annotations", "labels"):
-        document.setdefault("metadata", {}).setdefault(path[1], {})
     parent = _parent(document, path)
     if isinstance(parent, dict):
         parent[path[-1]] = value

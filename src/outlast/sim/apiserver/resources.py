@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from outlast.sim.apiserver.shapes import (
     CONTROLLER,
+    DEFINITION,
     JOB,
     META_ONLY,
     NODE,
@@ -92,7 +93,7 @@ _POD_FIELDS = (
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
     namespaced=False, short_names=("crd", "crds"), categories=("api-extensions",),
-    status=True, generation=True, unconditional_update=False,
+    status=True, generation=True, unconditional_update=False, shape=DEFINITION,
 )  # fmt: skip
 NAMESPACES = _core(
     "Namespace", "namespaces", namespaced=False, short_names=("ns",), status=True, fields=("status.phase",)

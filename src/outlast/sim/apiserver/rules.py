@@ -47,9 +47,11 @@ class Rule:
             else:
                 names["oldSelf"] = old
         try:
-            held = self.program.evaluate(**names)
+            held = self.program.evaluate(names)
         except CelError as error:
-            return self._cause(value, path, f"rule evaluation error: {error} ({self.text})")
+            why = f"rule evaluation error: {error} ({self.text})"
+            shown = f'"{self.type}": ' if isinstance(value, dict | list) else f"{_shown(value)} "
+            return Cause("FieldValueInvalid", f"Invalid value: {shown}{why}", self._where(path))
         if held is True:
             return None
         return self._cause(value, path, self._why(names))
@@ -57,7 +59,7 @@ class Rule:
     def _why(self, names: Mapping[str, Any]) -> str:
         if self.explain is not None:
             try:
-                text = self.explain.evaluate(**names)
+                text = self.explain.evaluate(names)
             except CelError:
                 text = ""
             if isinstance(text, str) and text.strip():
@@ -65,16 +67,18 @@ class Rule:
         return self.message or f"failed rule: {self.text}"
 
     def _cause(self, value: Any, path: str, why: str) -> Cause:
-        where = (path + self.field).lstrip(".") or "<nil>"
         label = _LABELS[self.reason]
-        shown = "" if label in ("Forbidden", "Required value") else f" {_shown(value, self.type)}:"
-        return Cause(self.reason, f"{label}:{shown} {why}", where)
+        shown = "" if label in ("Forbidden", "Required value") else _shown(value)
+        return Cause(self.reason, f"{label}: {shown}{': ' if shown else ''}{why}", self._where(path))
+
+    def _where(self, path: str) -> str:
+        return (path + self.field).lstrip(".") or "<nil>"
 
 
-def _shown(value: Any, type_: str) -> str:
-    """Objects and lists are shown by their type only."""
+def _shown(value: Any) -> str:
+    """Objects and lists are not shown."""
     if isinstance(value, dict | list):
-        return f'"{type_}"'
+        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -18,6 +18,14 @@ from outlast.sim.apiserver.rules import Rule, compile_rules
 CAUSES_MAX = 100
 """Causes reported at most for one object."""
 
+_BLOCKING = frozenset(
+    {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany",
+     "FieldValueTypeInvalid"}
+)  # fmt: skip
+_NOT_CHECKED = (
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
+    "existing errors to complete validation"
+)
 ABSENT: Any = object()
 """There was no value before."""
 _META_FIELDS = ("apiVersion", "kind", "metadata")
@@ -90,9 +98,17 @@ class Schema:
         causes: list[Cause] = []
         before = ABSENT if old is None else old
         self.check_structure(obj, before, "", causes)
-        if not causes:
+        if any(cause.reason in _BLOCKING for cause in causes):
+            if self.has_rules():
+                causes.append(Cause("FieldValueInvalid", _NOT_CHECKED, "<nil>"))
+        else:
             self.check_rules(obj, before, "", causes)
         return causes[:CAUSES_MAX]
+
+    def has_rules(self) -> bool:
+        """Whether a rule stands at or below this node."""
+        below = (*self.properties.values(), self.additional, self.items)
+        return bool(self.rules) or any(child.has_rules() for child in below if child is not None)
 
     def check_structure(self, value: Any, old: Any, path: str, causes: list[Cause]) -> None:
         """Add what breaks types and value rules at and below a value.
@@ -153,6 +169,8 @@ class Schema:
             fits = False
         if self.type == "integer" and isinstance(value, float) and value.is_integer():
             fits = False
+        if fits and self.type == "integer" and not -(2**63) <= value < 2**63:
+            return _type_cause(path, float(value), self.type)
         return None if fits else _type_cause(path, value, self.type)
 
     def check_rules(self, value: Any, old: Any, path: str, causes: list[Cause]) -> None:
@@ -304,16 +322,25 @@ def _format_checks(schema: Mapping[str, Any]) -> list[Callable[[Any, str], Cause
     name = schema.get("format", "")
     if name in _FORMATS:
         accepts = _FORMATS[name]
-        return [
-            lambda v, p: invalid_value(p, v, f"{p} in body must be of type {name}: {_shown(v)}")
-            if isinstance(v, str) and not accepts(v) else None
-        ]  # fmt: skip
+
+        def well_formed(value: Any, path: str) -> Cause | None:
+            if not isinstance(value, str) or accepts(value):
+                return None
+            shown = _shown(value)
+            message = f"Invalid value: {shown}: {path} in body must be of type {name}: {shown}"
+            return Cause("FieldValueTypeInvalid", message, path)
+
+        return [well_formed]
     if name in _INTEGER_RANGES:
         low, high = _INTEGER_RANGES[name]
-        return [
-            lambda v, p: invalid_value(p, v, f"{p} in body must be of type {name}: {_shown(v)}")
-            if isinstance(v, int) and not low <= v <= high else None
-        ]  # fmt: skip
+
+        def in_range(value: Any, path: str) -> Cause | None:
+            if not isinstance(value, int) or low <= value <= high:
+                return None
+            message = f'Invalid value: "": Checked value must be of type integer with format {name} in {path}'
+            return Cause("FieldValueInvalid", message, "<nil>")
+
+        return [in_range]
     return []
 
 
@@ -348,7 +375,9 @@ def _combined(
 
     def check(value: Any, path: str) -> Cause | None:
         count = sum(fits(b, value) for b in branches)
-        return None if accepts(count, len(branches)) else invalid_value(path, value, f'"{path}" {phrase}')
+        if accepts(count, len(branches)):
+            return None
+        return Cause("FieldValueInvalid", f'Invalid value: "": "{path}" {phrase}', "<nil>")
 
     return check
 

@@ -15,6 +15,7 @@ from outlast.sim.apiserver.errors import bad_request
 from outlast.sim.apiserver.storage import Entry
 
 _TOKEN = re.compile(r"\s*(==|!=|=|!|,|\(|\)|>|<|[^\s=!,()<>]+)")
+_OPERATORS = frozenset({"==", "!=", "=", "!", "(", ")", ">", "<"})
 _NAME = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$")
 _VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
 _DNS = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
@@ -27,6 +28,12 @@ _NAME_RULE = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
     "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_KEY_RULE = (
+    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with "
+    "an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' "
+    "(e.g. 'example.com/MyName')"
 )
 _VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
@@ -71,7 +78,11 @@ def _compare(value: str, operator: str, bound: str) -> bool:
 
 def label_key_problem(key: str) -> str:
     """What is wrong with a label key, or ""."""
-    prefix, slash, name = key.rpartition("/")
+    prefix, slash, name = key.partition("/")
+    if "/" in name:
+        return _KEY_RULE
+    if not slash:
+        prefix, name = "", prefix
     if slash and (not _DNS.match(prefix) or len(prefix) > LABEL_PREFIX_MAX):
         return _PREFIX_RULE
     if not name:
@@ -114,8 +125,9 @@ class _LabelParser:
         while self.peek():
             found.append(self.requirement())
             if self.peek():
-                if self.take() != ",":
-                    raise ValueError(f"found '{self.tokens[self.at - 1]}', expected: ',' or 'end of string'")
+                separator = self.take()
+                if separator != ",":
+                    raise ValueError(f"found '{separator}', expected: ',' or 'end of string'")
                 if not self.peek():
                     raise ValueError("found '', expected: identifier after ','")
         return found
@@ -146,20 +158,23 @@ class _LabelParser:
     def key(self) -> str:
         key = self.take()
         if problem := label_key_problem(key):
-            raise ValueError(f'key: Invalid value: "{key}": {problem}')
+            raise ValueError(f'<nil>: Invalid value: "{key}": {problem}')
         return key
 
     def value(self) -> str:
         if self.peek() in ("", ","):
             return ""
         value = self.take()
+        if value in _OPERATORS:
+            raise ValueError(f"found '{value}', expected: identifier")
         if problem := label_value_problem(value):
             raise ValueError(f'values[0][{value}]: Invalid value: "{value}": {problem}')
         return value
 
     def value_set(self) -> frozenset[str]:
-        if self.take() != "(":
-            raise ValueError(f"found '{self.tokens[self.at - 1]}' expected: '('")
+        opening = self.take()
+        if opening != "(":
+            raise ValueError(f"found '{opening}' expected: '('")
         values = set()
         while True:
             values.add(self.value())

@@ -28,6 +28,8 @@ class Shape:
     """Each plain value of the list has its own owners."""
     atomic: bool = False
     """The map has one owner."""
+    member: bool = False
+    """The map or list itself is owned beside its members, as for all maps of custom kinds."""
 
     def child(self, name: str) -> Shape:
         """The shape of a field; unknown fields merge as plain maps and replaced lists."""
@@ -116,6 +118,7 @@ PDB = Shape(
         "status": Shape({"conditions": _CONDITIONS}),
     }
 )
+DEFINITION = Shape({"metadata": META, "status": Shape({"conditions": _CONDITIONS})})
 CONTROLLER = Shape(
     {
         "metadata": META,

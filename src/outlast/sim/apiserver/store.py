@@ -64,8 +64,8 @@ class Writer:
 
     manager: str = "embedded"
     dry_run: bool = False
-    strict: bool = False
-    """Unknown fields are refused and not pruned."""
+    unknown_fields: str = "Warn"
+    """Strict refuses them, Warn drops them with a warning, Ignore drops them."""
     force: bool = False
     """Apply takes fields that others own."""
     warnings: list[str] = field(default_factory=list)
@@ -153,7 +153,7 @@ class Store:
     ) -> Entry:
         """Store a new object. Refused with 409 AlreadyExists, 422."""
         resource, writer = self.resource(kind), writer or Writer()
-        obj = _as_object(obj)
+        obj = _as_object(resource, obj)
         meta = obj["metadata"]
         self._check_envelope(resource, obj, namespace)
         name = meta.get("name") or ""
@@ -195,7 +195,7 @@ class Store:
         status = accepted_status(definition, timestamp(self.now()))
         return self.update(
             CUSTOM_RESOURCE_DEFINITIONS, entry.name, lambda obj: {**obj, "status": status},
-            subresource="status", writer=Writer(manager="embedded"),
+            subresource="status", writer=Writer(manager="kube-apiserver"),
         )  # fmt: skip
 
     def update(
@@ -213,8 +213,16 @@ class Store:
         resource, writer = self.resource(kind), writer or Writer()
         entry = self.entry(resource, name, namespace)
         old = entry.decode()
-        new = _as_object(mutate(entry.decode()))
+        new = _as_object(resource, mutate(entry.decode()))
         self._check_envelope(resource, new, namespace)
+        given = new["metadata"].get("name") or ""
+        if given != name:
+            why = f"the name of the object ({given}) does not match the name on the URL ({name})"
+            if not given:
+                why = (
+                    f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+                )
+            raise errors.bad_request(why)
         self._check_preconditions(resource, entry, new["metadata"], put=put, subresource=subresource)
         new = strategy.prepare_update(resource, old, new, subresource)
         _keep_identity(resource, name, old["metadata"], new["metadata"])
@@ -266,7 +274,7 @@ class Store:
     ) -> Entry:
         """Server-side apply. Refused with 409 Conflict where another manager owns a field."""
         resource, writer = self.resource(kind), writer or Writer()
-        config = _as_object(config)
+        config = _as_object(resource, config)
         if config["metadata"].get("managedFields"):
             raise errors.bad_request("metadata.managedFields must be nil")
         self._check_envelope(resource, config, namespace)
@@ -489,12 +497,18 @@ class Store:
             raise errors.invalid(resource, meta.get("name", ""), causes)
 
     def _check_envelope(self, resource: Resource, obj: dict[str, Any], namespace: str) -> None:
+        if resource.custom is not None and not (obj.get("kind") and obj.get("apiVersion")):
+            missing = "Kind" if not obj.get("kind") else "apiVersion"
+            raise errors.bad_request(
+                f"the object provided is unrecognized (must be of type {resource.kind}): "
+                f"Object '{missing}' is missing"
+            )
         api_version = obj.setdefault("apiVersion", resource.api_version)
         kind = obj.setdefault("kind", resource.kind)
         if api_version != resource.api_version or kind != resource.kind:
             raise errors.bad_request(
-                f"the API version in the data ({api_version}) or kind ({kind}) does not match the expected "
-                f"{resource.api_version}, Kind={resource.kind}"
+                f'{kind} in version "{api_version}" cannot be handled as a {resource.kind} of '
+                f"{resource.api_version}: unknown conversion"
             )
         given = obj["metadata"].get("namespace")
         if resource.namespaced and given and given != namespace:
@@ -525,7 +539,7 @@ class Store:
                 "Invalid value: 0: must be specified for an update",
                 "metadata.resourceVersion",
             )
-            raise errors.invalid(resource, entry.name, [cause])
+            raise errors.invalid(replace(resource, kind=resource.plural), entry.name, [cause])
         if put and meta.get("uid") and meta["uid"] != entry.uid:
             why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}"
             raise errors.conflict(resource, entry.name, why)
@@ -544,7 +558,7 @@ class Store:
         return suffix
 
 
-def _as_object(obj: Any) -> dict[str, Any]:
+def _as_object(resource: Resource, obj: Any) -> dict[str, Any]:
     """The outermost checks of a body, and a shallow copy."""
     if not isinstance(obj, dict):
         raise errors.bad_request("the object provided is unrecognized (must be an object)")
@@ -552,17 +566,29 @@ def _as_object(obj: Any) -> dict[str, Any]:
     if meta is None:
         meta = {}
     if not isinstance(meta, dict):
-        raise errors.bad_request("metadata is not an object")
+        raise errors.undecodable(resource, f"json: cannot unmarshal {_go_type(meta)} into metadata")
     for name in ("labels", "annotations"):
         values = meta.get(name)
         if values is None:
             continue
-        if not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
-            raise errors.bad_request(f"metadata.{name} must be a map of strings")
+        members = list(values.values()) if isinstance(values, dict) else [values]
+        wrong = next((v for v in members if not isinstance(v, str) or members == [values]), None)
+        if wrong is not None:
+            where = f"Go struct field ObjectMeta.metadata.{name} of type string"
+            why = f"json: cannot unmarshal {_go_type(wrong)} into {where}"
+            raise errors.undecodable(resource, why)
     cleaned = {
         k: v for k, v in meta.items() if v is not None and not (v in ({}, []) and k != "managedFields")
     }
     return {**obj, "metadata": cleaned}
+
+
+def _go_type(value: Any) -> str:
+    """How the reference server names the JSON type of a value it cannot decode."""
+    if isinstance(value, bool):
+        return "bool"
+    names: tuple[tuple[type, str], ...] = ((str, "string"), (dict, "object"), (list, "array"))
+    return next((name for type_, name in names if isinstance(value, type_)), "number")
 
 
 _IMMUTABLE = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.sim.apiserver.errors import bad_request
+from outlast.sim.apiserver.errors import ApiError, bad_request
 from outlast.sim.apiserver.shapes import PLAIN, Shape
 
 _ORDER = "$setElementOrder/"
@@ -91,7 +91,7 @@ def _merge_keyed(current: list[Any], patch: list[Any], shape: Shape) -> list[Any
         if not isinstance(part, dict):
             raise bad_request(f"list item of a keyed list is not an object: {part!r}")
         if key not in part:
-            raise bad_request(f"map: {part} does not contain declared merge key: {key}")
+            raise ApiError(500, "", f"map: {_shown(part)} does not contain declared merge key: {key}")
         matches = [i for i, m in enumerate(merged) if isinstance(m, dict) and m.get(key) == part[key]]
         if part.get("$patch") == "delete":
             merged = [m for i, m in enumerate(merged) if i not in matches]
@@ -100,6 +100,10 @@ def _merge_keyed(current: list[Any], patch: list[Any], shape: Shape) -> list[Any
         else:
             merged.append(_merge_map({}, part, item))
     return merged
+
+
+def _shown(part: dict[str, Any]) -> str:
+    return "map[" + " ".join(f"{k}:{v}" for k, v in sorted(part.items())) + "]"
 
 
 def _ordered(items: list[Any], order: Any, shape: Shape) -> list[Any]:

@@ -47,6 +47,13 @@ def prepare_create(resource: Resource, obj: dict[str, Any]) -> None:
         case "Node":
             obj.setdefault("spec", {})
             _taint_until_ready(obj)
+        case "CustomResourceDefinition":
+            spec = obj.setdefault("spec", {})
+            spec.setdefault("conversion", {"strategy": "None"})
+            names = spec.setdefault("names", {})
+            if names.get("kind"):
+                names.setdefault("listKind", names["kind"] + "List")
+                names.setdefault("singular", names["kind"].lower())
         case "Namespace":
             obj.setdefault("spec", {})["finalizers"] = ["kubernetes"]
             obj["status"] = {"phase": "Active"}
