@@ -112,6 +112,10 @@ class Controllers:
             self._add("pod", PODS.key, pod.key)
 
     def _owner_gone(self, _kind: tuple[str, str], _key: tuple[str, str], uid: str) -> None:
+        for kind, key in sorted(self._store.storage.dependents.get(uid, ())):
+            self._add("owned", kind, key)
+        for kind, key in sorted(self._store.storage.dependents.get(uid, ())):
+            self._add("owned", kind, key)
         garbage.owner_gone(self._store, uid)
 
     def _owned(self, kind: tuple[str, str], key: tuple[str, str], _uid: str) -> None:
@@ -119,6 +123,10 @@ class Controllers:
         entry = self._store.storage.collection(kind).entries.get(key)
         if resource is not None and entry is not None:
             garbage.check_owners(self._store, resource, entry)
+            if kind == PODS.key and (entry := self._store.storage.collection(kind).entries.get(key)):
+                jobs.release_orphan(self._store, entry)
+            if kind == PODS.key and (entry := self._store.storage.collection(kind).entries.get(key)):
+                jobs.release_orphan(self._store, entry)
 
     def _held(self, kind: tuple[str, str], key: tuple[str, str], _uid: str) -> None:
         resource = self._store.catalogue.stored(kind)

@@ -59,9 +59,16 @@ def evict(store: Store, name: str, namespace: str, body: dict[str, Any], writer:
             raise ApiError(500, "", _TWO_BUDGETS)
         if budgets and _must_ask(obj, budgets[0].decode()):
             _spend(store, budgets[0], name, writer)
+    if deletion.uid and deletion.uid != pod.uid:
+        why = (
+            f"the UID in the precondition ({deletion.uid}) does not match the UID in record ({pod.uid}). "
+            "The object might have been deleted and then recreated"
+        )
+        message = f'Operation cannot be fulfilled on Pod "{name}": {why}'
+        raise ApiError(409, "Conflict", message, details={"name": name, "kind": "Pod"})
     store.check_deletion(PODS, pod, deletion)
     if not writer.dry_run and not obj["metadata"].get("deletionTimestamp"):
-        _mark(store, name, namespace, writer)
+        _mark(store, name, namespace)
     store.delete(PODS, name, namespace, Deletion(deletion.uid, "", deletion.grace_s), writer)
 
 
@@ -123,11 +130,11 @@ def _spend(store: Store, budget: Entry, pod_name: str, writer: Writer) -> None:
     spent = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1, "disruptedPods": disrupted}
     store.update(
         PDBS, budget.name, lambda o: {**o, "status": spent}, budget.namespace, subresource="status",
-        writer=Writer(manager=writer.manager),
+        writer=Writer(manager="kube-apiserver"),
     )  # fmt: skip
 
 
-def _mark(store: Store, name: str, namespace: str, writer: Writer) -> None:
+def _mark(store: Store, name: str, namespace: str) -> None:
     condition = {
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting", "lastTransitionTime": timestamp(store.now()),
@@ -139,7 +146,7 @@ def _mark(store: Store, name: str, namespace: str, writer: Writer) -> None:
         status["conditions"] = [*others, condition]
         return pod
 
-    store.update(PODS, name, mutate, namespace, subresource="status", writer=Writer(manager=writer.manager))
+    store.update(PODS, name, mutate, namespace, subresource="status", writer=Writer(manager="kube-apiserver"))
 
 
 def reconcile_budget(store: Store, budget: Entry) -> None:
@@ -169,7 +176,7 @@ def reconcile_budget(store: Store, budget: Entry) -> None:
     if wanted != status:
         store.update(
             PDBS, budget.name, lambda o: {**o, "status": wanted}, budget.namespace, subresource="status",
-            writer=Writer(manager="embedded-disruption-controller"),
+            writer=Writer(manager="kube-controller-manager"),
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from outlast.sim.apiserver.storage import Entry
 from outlast.sim.apiserver.store import Deletion, Store, Writer
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-_WRITER = Writer(manager="embedded-garbage-collector")
+_WRITER = Writer(manager="kube-controller-manager")
 
 
 def _dependents(store: Store, uid: str) -> list[tuple[Resource, Entry]]:

@@ -1,7 +1,8 @@
 """A Job controller: pods with an owner, counts, completion and failure.
 
 Enough for repair Jobs and simple workloads: parallelism, completions, backoffLimit, suspend, Indexed
-completion indexes, and podFailurePolicy rules on pod conditions and exit codes.
+completion indexes, podFailurePolicy. As in Kubernetes each pod is held by a tracking finalizer until
+its end is counted, so a pod that is removed while it still says Running is never replaced.
 """
 
 from __future__ import annotations
@@ -13,57 +14,84 @@ from outlast.sim.apiserver.resources import JOBS, PODS
 from outlast.sim.apiserver.storage import Entry
 from outlast.sim.apiserver.store import Deletion, Store, Writer, timestamp
 
-_WRITER = Writer(manager="embedded-job-controller")
+_WRITER = Writer(manager="kube-controller-manager")
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
+TRACKING = "batch.kubernetes.io/job-tracking"
 Obj = dict[str, Any]
 
 
 def reconcile(store: Store, entry: Entry) -> None:
     """Bring the pods and the status of a Job one step nearer to what it asks for."""
     job = entry.decode()
+    pods = _own_pods(store, entry)
     if job["metadata"].get("deletionTimestamp") or _ended(job):
+        for pod in pods:
+            release(store, pod)
         return
     spec, old = job.get("spec") or {}, job.get("status") or {}
-    pods = _own_pods(store, entry)
-    succeeded = [p for p in pods if _phase(p) == "Succeeded"]
-    failed = [p for p in pods if _phase(p) == "Failed"]
-    active = [p for p in pods if _phase(p) not in ("Succeeded", "Failed") and not _terminating(p)]
-    terminating = [p for p in pods if _phase(p) not in ("Succeeded", "Failed") and _terminating(p)]
-    verdicts = [_policy(spec, p) for p in failed]
-    counted = sum(v != "Ignore" for v in verdicts)
-    wanted = int(spec.get("completions") or 1)
+    ended = [p for p in pods if _finished(p) and TRACKING in p["metadata"].get("finalizers", ())]
+    active = [p for p in pods if not _finished(p) and not _terminating(p)]
+    terminating = [p for p in pods if not _finished(p) and _terminating(p)]
+    verdicts = [_policy(spec, p) for p in ended if _phase(p) == "Failed"]
+    succeeded = int(old.get("succeeded", 0)) + sum(_phase(p) == "Succeeded" for p in ended)
+    failed = int(old.get("failed", 0)) + sum(v != "Ignore" for v in verdicts)
     now = timestamp(store.now())
-    status: Obj = {"startTime": old.get("startTime", now), "ready": sum(_ready(p) for p in active)}
-    if spec.get("suspend"):
+    done = set(_indexes(old)) | {_index(p) for p in ended if _phase(p) == "Succeeded"}
+    status: Obj = {"startTime": old.get("startTime", now)}
+    conditions = _end(spec, verdicts, succeeded, failed, now)
+    if conditions:
+        status["conditions"] = conditions
+        if conditions[-1]["type"] == "Complete":
+            status["completionTime"] = now
+        _delete_pods(store, active)
+        active = []
+    elif spec.get("suspend"):
         _delete_pods(store, active)
         status = {"conditions": [_condition("Suspended", "JobSuspended", "Job suspended", now)]}
         active = []
-    elif "FailJob" in verdicts:
-        status["conditions"] = _failed("PodFailurePolicy", "a pod matched a FailJob rule", now)
-    elif counted > int(spec.get("backoffLimit", 6)):
-        status["conditions"] = _failed(
-            "BackoffLimitExceeded", "Job has reached the specified backoff limit", now
-        )
-    elif len(succeeded) >= wanted:
-        status["completionTime"] = now
-        message = "Reached expected number of succeeded pods"
-        status["conditions"] = [
-            _condition("SuccessCriteriaMet", "CompletionsReached", message, now),
-            _condition("Complete", "CompletionsReached", message, now),
-        ]
     else:
-        active += _start(store, job, succeeded, active, terminating)
-    if any(c["type"] == "Failed" for c in status.get("conditions", ())):
-        _delete_pods(store, active)
-        active = []
-    counts = {
-        "active": len(active),
-        "succeeded": len(succeeded),
-        "failed": counted,
-        "terminating": len(terminating),
-    }
+        active += _start(store, job, succeeded, done, active, terminating)
+    counts = {"active": len(active), "succeeded": succeeded, "failed": failed}
     status |= {k: v for k, v in counts.items() if v}
+    status |= {"ready": sum(_ready(p) for p in active), "terminating": len(terminating)}
+    if spec.get("completionMode") == "Indexed" and done - {-1}:
+        status["completedIndexes"] = ",".join(str(i) for i in sorted(done - {-1}))
     _write(store, entry, old, status)
+    for pod in ended:
+        release(store, pod)
+
+
+def _end(spec: Obj, verdicts: Sequence[str], succeeded: int, failed: int, now: str) -> list[Obj]:
+    """The conditions of a Job that is over, or none."""
+    if "FailJob" in verdicts:
+        reason, message = "PodFailurePolicy", "a pod matched a FailJob rule"
+        return [_condition(t, reason, message, now) for t in ("FailureTarget", "Failed")]
+    if failed > int(spec.get("backoffLimit", 6)):
+        reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        return [_condition(t, reason, message, now) for t in ("FailureTarget", "Failed")]
+    if succeeded >= int(spec.get("completions") or 1):
+        reason, message = "CompletionsReached", "Reached expected number of succeeded pods"
+        return [_condition(t, reason, message, now) for t in ("SuccessCriteriaMet", "Complete")]
+    return []
+
+
+def release(store: Store, pod: Obj) -> None:
+    """Take the tracking finalizer off a pod whose end is counted or no longer matters."""
+    meta = pod["metadata"]
+    if TRACKING not in meta.get("finalizers", ()):
+        return
+
+    def mutate(obj: Obj) -> Obj:
+        obj["metadata"]["finalizers"] = [f for f in obj["metadata"].get("finalizers", ()) if f != TRACKING]
+        return obj
+
+    store.update(PODS, meta["name"], mutate, meta["namespace"], writer=_WRITER)
+
+
+def release_orphan(store: Store, entry: Entry) -> None:
+    """Take the tracking finalizer off a pod whose Job is gone."""
+    if not any(owner in store.storage.uids for owner in entry.owners):
+        release(store, entry.decode())
 
 
 def _write(store: Store, entry: Entry, old: Obj, status: Obj) -> None:
@@ -86,10 +114,6 @@ def _condition(type_: str, reason: str, message: str, now: str) -> Obj:
     }  # fmt: skip
 
 
-def _failed(reason: str, message: str, now: str) -> list[Obj]:
-    return [_condition("FailureTarget", reason, message, now), _condition("Failed", reason, message, now)]
-
-
 def _ended(job: Obj) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
     return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
@@ -103,6 +127,10 @@ def _own_pods(store: Store, job: Entry) -> list[Obj]:
 
 def _phase(pod: Obj) -> str:
     return str((pod.get("status") or {}).get("phase", ""))
+
+
+def _finished(pod: Obj) -> bool:
+    return _phase(pod) in ("Succeeded", "Failed")
 
 
 def _terminating(pod: Obj) -> bool:
@@ -147,13 +175,15 @@ def _rule_matches(rule: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
 
 
 def _start(
-    store: Store, job: Obj, succeeded: Sequence[Obj], active: Sequence[Obj], terminating: Sequence[Obj]
+    store: Store, job: Obj, succeeded: int, done: set[int], active: Sequence[Obj], terminating: Sequence[Obj]
 ) -> list[Obj]:
+    """Create the pods that are missing; a terminating pod keeps its place until its end is counted."""
     spec = job["spec"]
-    running = [*active, *terminating] if spec.get("podReplacementPolicy") == "Failed" else list(active)
-    wanted = int(spec.get("completions") or 1) - len(succeeded)
+    held = [p for p in terminating if TRACKING in p["metadata"].get("finalizers", ())]
+    running = [*active, *held]
+    wanted = int(spec.get("completions") or 1) - succeeded
     missing = min(int(spec.get("parallelism", 1)), wanted) - len(running)
-    taken = {_index(p) for p in (*succeeded, *running)}
+    taken = done | {_index(p) for p in running}
     free = [i for i in range(int(spec.get("completions") or 1)) if i not in taken]
     started = []
     for number in range(max(missing, 0)):
@@ -165,6 +195,10 @@ def _start(
 def _index(pod: Obj) -> int:
     text = (pod["metadata"].get("annotations") or {}).get(INDEX_ANNOTATION, "-1")
     return int(text) if text.lstrip("-").isdecimal() else -1
+
+
+def _indexes(status: Obj) -> list[int]:
+    return [int(part) for part in str(status.get("completedIndexes", "")).split(",") if part.isdecimal()]
 
 
 def _create_pod(store: Store, job: Obj, index: int | None) -> Obj:
@@ -181,11 +215,9 @@ def _create_pod(store: Store, job: Obj, index: int | None) -> Obj:
     }  # fmt: skip
     pod = {
         "metadata": {
-            "generateName": name,
-            "labels": labels,
-            "annotations": annotations,
-            "ownerReferences": [owner],
+            "generateName": name, "labels": labels, "annotations": annotations, "ownerReferences": [owner],
+            "finalizers": [TRACKING],
         },
         "spec": dict(template["spec"]),
-    }
+    }  # fmt: skip
     return store.create(PODS, pod, meta["namespace"], _WRITER).decode()

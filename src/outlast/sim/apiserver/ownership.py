@@ -54,7 +54,9 @@ def leaves(value: Any, shape: Shape, path: Path = (), name: str = "") -> Iterato
         for key, child in value.items():
             yield from leaves(child, shape.child(key), (*path, "f:" + key), key)
     elif isinstance(value, list) and value and (shape.owned_by or shape.owned_set):
-        yield path
+        if name != "containers":
+            # Present in every pod, even an empty one, so nobody owns the list itself.
+            yield path
         for item in value:
             segment = (*path, item_segment(shape, item))
             yield segment

@@ -16,10 +16,13 @@ from outlast.sim.apiserver.store import Store, Writer, timestamp
 
 UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 DEFAULT_PODS_PER_NODE = 110
+DEFAULT_SCHEDULER = "default-scheduler"
 
 
 def bind(store: Store, name: str, namespace: str, body: Mapping[str, Any], writer: Writer) -> None:
     """Bind a pod to a node. Refused with 404, 409 where it is bound already."""
+    if (body.get("metadata") or {}).get("name") != name:
+        raise errors.bad_request("name in URL does not match name in Binding object")
     node = (body.get("target") or {}).get("name", "")
     if not node:
         cause = errors.required("target.name")
@@ -103,6 +106,8 @@ def requested(pod: Mapping[str, Any]) -> dict[str, int]:
 def schedule(store: Store, name: str, namespace: str) -> None:
     """Bind one pending pod, or say on the pod why no node takes it."""
     pod = store.get(PODS, name, namespace)
+    if (pod.get("spec") or {}).get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER:
+        return
     asks = requested(pod)
     reasons: dict[str, int] = {}
     nodes = list(store.list(NODES))
@@ -110,9 +115,8 @@ def schedule(store: Store, name: str, namespace: str) -> None:
         node_name = node["metadata"]["name"]
         why = refusal(pod, node) or _lack(store, node, node_name, asks)
         if not why:
-            bind(
-                store, name, namespace, {"target": {"name": node_name}}, Writer(manager="embedded-scheduler")
-            )
+            binding = {"metadata": {"name": name}, "target": {"name": node_name}}
+            bind(store, name, namespace, binding, Writer(manager="kube-scheduler"))
             return
         reasons[why] = reasons.get(why, 0) + 1
     listed = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
@@ -150,5 +154,5 @@ def _report(store: Store, name: str, namespace: str, message: str) -> None:
         status["conditions"] = [*(c for c in conditions if c is not before), condition]
         return pod
 
-    writer = Writer(manager="embedded-scheduler")
+    writer = Writer(manager="kube-scheduler")
     store.update(PODS, name, mutate, namespace, subresource="status", writer=writer)

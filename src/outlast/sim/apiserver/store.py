@@ -182,7 +182,8 @@ class Store:
             meta["managedFields"] = managed
         else:
             empty: dict[str, Any] = {"metadata": {}}
-            meta["managedFields"] = self._track(resource, empty, obj, writer, "")
+            asked = {k: v for k, v in obj.items() if k != "status"} if resource.kind != "Node" else obj
+            meta["managedFields"] = self._track(resource, empty, asked, writer, "")
         entry = self._store(resource, obj, writer)
         if resource is CUSTOM_RESOURCE_DEFINITIONS and not writer.dry_run:
             entry = self._serve(entry)
@@ -326,16 +327,21 @@ class Store:
         grace_s = self._grace(resource, obj, options)
         self._set_propagation_finalizer(resource, meta, options, writer)
         if not meta.get("finalizers") and grace_s == 0:
+            if resource.graceful:
+                self._begin_deletion(meta, 0)
             return self._remove(resource, entry, obj, writer), True
         if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds", 0) <= grace_s:
             if obj["metadata"].get("finalizers") == entry.decode()["metadata"].get("finalizers"):
                 return entry, False
         else:
-            meta["deletionTimestamp"] = timestamp(self.now() + timedelta(seconds=grace_s))
-            meta["deletionGracePeriodSeconds"] = grace_s
-            if meta.get("generation"):
-                meta["generation"] += 1
+            self._begin_deletion(meta, grace_s)
         return self._store(resource, obj, writer), False
+
+    def _begin_deletion(self, meta: dict[str, Any], grace_s: int) -> None:
+        if meta.get("generation") and not meta.get("deletionTimestamp"):
+            meta["generation"] += 1
+        meta["deletionTimestamp"] = timestamp(self.now() + timedelta(seconds=grace_s))
+        meta["deletionGracePeriodSeconds"] = grace_s
 
     def check_deletion(self, resource: Resource, entry: Entry, options: Deletion) -> None:
         """Refuse with 409 where a precondition does not hold."""

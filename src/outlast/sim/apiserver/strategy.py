@@ -30,6 +30,10 @@ _NAME_RULE = (
     r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NODE_INFO = (
+    "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
+    "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
+)  # fmt: skip
 _PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
@@ -46,6 +50,9 @@ def prepare_create(resource: Resource, obj: dict[str, Any]) -> None:
             _default_pod(obj)
         case "Node":
             obj.setdefault("spec", {})
+            status = obj.setdefault("status", {})
+            status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+            status["nodeInfo"] = {**dict.fromkeys(_NODE_INFO, ""), **(status.get("nodeInfo") or {})}
             _taint_until_ready(obj)
         case "CustomResourceDefinition":
             spec = obj.setdefault("spec", {})
@@ -138,6 +145,8 @@ def _default_job(job: dict[str, Any]) -> None:
         "job-name": job["metadata"]["name"],
     }
     template.setdefault("metadata", {}).setdefault("labels", {}).update(identity)
+    job["metadata"]["labels"] = {**(job["metadata"].get("labels") or {}), **identity}
+    job["status"] = {}
     spec.setdefault(
         "selector", {"matchLabels": {"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]}}
     )

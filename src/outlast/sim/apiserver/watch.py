@@ -53,7 +53,7 @@ class WatchRequest:
         """Seconds after which the watch ends by itself."""
         text = self.query.get("timeoutSeconds", "")
         if text and not text.isdecimal():
-            raise bad_request(f'unable to parse timeoutSeconds "{text}"')
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
         return float(text) if text and int(text) else DEFAULT_TIMEOUT_S
 
 
