@@ -13,7 +13,6 @@ from outlast.model.incident import Phase, Result
 from outlast.model.names import ACCELERATED_HARDWARE_READY
 from outlast.model.policy import AfterDrainDeadline, ReplaceWith, Rung
 from outlast.remediation.decide.budgets import IN_FLIGHT, refuses_repair, storm_text
-from outlast.remediation.decide.ending import HANDOVER_REASON, TAKEN_BACK_REASON
 from outlast.remediation.decide.faults import agent_is_fresh, repeats_after_reboot
 from outlast.remediation.decide.ladder import (
     DISRUPTIVE,
@@ -23,7 +22,7 @@ from outlast.remediation.decide.ladder import (
     next_rung,
     remarks,
 )
-from outlast.remediation.decide.opening import repair_job_name
+from outlast.remediation.decide.opening import HANDOVER_REASON, TAKEN_BACK_REASON, repair_job_name
 from outlast.remediation.decide.pods import can_checkpoint, full_name, reference, to_evict, to_move
 from outlast.remediation.decide.settling import LOOK_S, hand_over_act, start_act
 from outlast.remediation.decide.story import Story

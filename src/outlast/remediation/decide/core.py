@@ -121,8 +121,8 @@ def _stand_still(story: Story, node: Node, why: str) -> None:
         else:
             settle(story, node)
     elif attempt is not None:
-        take_back(story, node, why)
         story.finish(attempt, Result.CANCELLED, why)
+    take_back(story, node, why)
     if story.status.phase is not Phase.ON_HOLD:
         story.tell("OnHold", f"nothing more is done to this node: {why}")
     story.record(phase=Phase.ON_HOLD)

@@ -18,14 +18,11 @@ from outlast.model.incident import Attempt, End, EndResult, Phase, Result
 from outlast.model.names import ACCELERATED_HARDWARE_READY, CANCEL_ANNOTATION
 from outlast.model.policy import Rung
 from outlast.remediation.decide.faults import lacks_proof
-from outlast.remediation.decide.opening import machine_of, same_machine
+from outlast.remediation.decide.opening import HANDOVER_REASON, machine_of, same_machine
 from outlast.remediation.decide.story import Story
 
 NODE_GONE_GRACE_S = 300.0
 """A Node object may be deleted and registered again by the same machine, as after some reboots."""
-HANDOVER_REASON = "OutlastReplace"
-TAKEN_BACK_REASON = "OutlastReturned"
-"""Our two reasons on AcceleratedHardwareReady; any other reason is somebody else's condition."""
 
 
 def node_is_over(story: Story) -> bool:

@@ -10,10 +10,11 @@ import hashlib
 from datetime import datetime
 
 from outlast.model.cluster import Node
-from outlast.model.decision import Act, Block, Cordon, Note, Release, Step, cordon_of
+from outlast.model.decision import Act, Block, Cordon, Note, Release, Step, TakeBack, cordon_of
 from outlast.model.health import FAULTS_MAX, Fault, FaultClass
 from outlast.model.incident import IncidentSpec, MachineIdentity
 from outlast.model.names import (
+    ACCELERATED_HARDWARE_READY,
     DO_NOT_DISRUPT_ANNOTATION,
     HOLD_ANNOTATION,
     MANAGED_ANNOTATION,
@@ -30,6 +31,9 @@ from outlast.remediation.decide.faults import (
 from outlast.remediation.decide.ladder import executable, ladder_for
 from outlast.remediation.decide.situation import FleetView, RulingPolicy, Situation
 
+HANDOVER_REASON = "OutlastReplace"
+TAKEN_BACK_REASON = "OutlastReturned"
+"""Our two reasons on AcceleratedHardwareReady; any other reason is somebody else's condition."""
 JOB_NAME_MAX = 63
 """A Job's name becomes a label value of its pods."""
 NODE_NAME_MAX = 230
@@ -141,6 +145,11 @@ def open_incident(situation: Situation, ruling: RulingPolicy, fleet: FleetView, 
     if node is None:
         return Step()
     taken = frozenset(incident.metadata.name for incident in situation.past)
+    if has_stray_hand_over(node):
+        # A crash left it, or its incident was deleted: nobody wants the machine replaced any more.
+        text = "no open incident asks for a replacement any more"
+        uid = node.metadata.uid
+        return Step(acts=(TakeBack(node=node.metadata.name, node_uid=uid, message=text, since=now),))
     cordon = cordon_of(node)
     if cordon is not None and cordon.incident in taken:
         release = Release(node=node.metadata.name, node_uid=node.metadata.uid, incident=cordon.incident)
@@ -162,6 +171,12 @@ def open_incident(situation: Situation, ruling: RulingPolicy, fleet: FleetView, 
     )
     spec = _spec(node, ruling, faults, now, observed=observed)
     return Step(incident=name, open=spec, acts=tuple(acts), notes=(note,))
+
+
+def has_stray_hand_over(node: Node) -> bool:
+    """Whether the node carries a hand-over of ours."""
+    condition = node.condition(ACCELERATED_HARDWARE_READY)
+    return condition is not None and (condition.status, condition.reason) == ("False", HANDOVER_REASON)
 
 
 def _spec(

@@ -14,8 +14,8 @@ from outlast.model.health import Fault, FaultState
 from outlast.model.incident import Attempt, Phase, Result
 from outlast.model.names import ACCELERATED_HARDWARE_READY, REPAIR_LABEL
 from outlast.model.policy import AfterDrainDeadline, Rung
-from outlast.remediation.decide.ending import HANDOVER_REASON
 from outlast.remediation.decide.faults import lacks_proof
+from outlast.remediation.decide.opening import HANDOVER_REASON
 from outlast.remediation.decide.pods import (
     full_name,
     not_answered,
@@ -26,7 +26,7 @@ from outlast.remediation.decide.pods import (
 )
 from outlast.remediation.decide.story import Story
 
-LOOK_S: Final = 5.0
+LOOK_S: Final = 2.0
 """How often evictions are tried again and a machine on its way is looked at."""
 REFUSALS_SHOWN: Final = 4
 
@@ -161,6 +161,9 @@ def _waits_for_boot(story: Story, node: Node, attempt: Attempt) -> bool:
     if refusal:
         story.finish(attempt, Result.FAILED, f"the repair Job could not reboot the machine: {refusal}")
         story.tell("RebootFailed", f"the repair Job could not reboot the machine: {refusal}", warning=True)
+        return False
+    if job is not None and job.spec.suspend:
+        story.finish(attempt, Result.CANCELLED, "the repair Job was suspended before it ran")
         return False
     if story.past_deadline(attempt):
         state = "the repair Job was never started" if job is None else f"the repair Job is {_phase(job)}"
