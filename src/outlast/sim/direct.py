@@ -76,7 +76,7 @@ class DirectCluster:
 
     def __init__(self, store: Store, *, manager: str = "outlast-controller", gate: Gate = _open) -> None:
         self._store = store
-        self._writer = Writer(manager=manager, strict=True)
+        self._writer = Writer(manager=manager, unknown_fields="Strict")
         self._gate = gate
 
     async def _do(self, operation: Operation, call: Callable[[], Any]) -> Any:

@@ -1,0 +1,117 @@
+"""The explain page says what the objects say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from outlast.model.cluster import ObjectMeta
+from outlast.model.decision import cordon_of
+from outlast.model.health import Evidence, FaultClass
+from outlast.model.policy import Mode, RemediationPolicy, RemediationPolicySpec
+from outlast.remediation.explain import explain, span, state_of
+from outlast.remediation.page import State
+from tests.unit.remediation.builders import (
+    OBSERVE,
+    START,
+    a_fault,
+    a_health,
+    a_node,
+    a_pod,
+    a_sick_node,
+    after,
+)
+
+POLICY = RemediationPolicy(metadata=ObjectMeta(name="gpu"), spec=RemediationPolicySpec(mode=Mode.ENFORCE))
+
+
+def page_of(tale, policy=POLICY):
+    s = tale.situation
+    return explain(s.incident, s.node, s.health, policy, s.pods, tale.at)
+
+
+def test_a_draining_node_is_told_as_it_stands() -> None:
+    """What, what was done with the delay, why, what blocks, what is next, how to overrule."""
+    seen = (
+        Evidence(at=START, source="kernel log", text="NVRM: Xid (PCI:0000:b3:00): 79"),
+        Evidence(at=after(0.5), source="NVML", text="7 of 8 GPUs enumerate"),
+    )
+    fault = msgspec.structs.replace(a_fault(), evidence=seen)
+    tale = a_sick_node(fault, pods=(a_pod(),))
+    tale.look(0.092)
+    tale.look()
+    tale.change(refusals={"uid-train-0": "PodDisruptionBudget web/api allows 0 disruptions"}).look()
+    page = page_of(tale)
+    assert page.state is State.DRAINING and not page.in_service
+    assert page.headline == "OUT OF SERVICE, draining (step 3 of 6)"
+    assert any(line.head == "NVML" and line.remark == "confirms" for line in page.happened)
+    assert page.did[0].head == "blocked new work" and page.did[0].remark == "92 ms after detection"
+    assert any("0 of 1 pods moved" in line.text for line in page.did)
+    assert "web/api" in page.blocked_by[0].head
+    assert page.next[0].at is not None
+    assert any(command.startswith("kubectl uncordon n1") for command in page.overrule)
+    assert page.pods[0].head == "ml/train-0" and page.pods[0].bad
+
+
+def test_a_closed_incident_tells_its_end_and_its_length() -> None:
+    """After the return the page is the report: outcomes, end, total time, nothing to overrule."""
+    tale = a_sick_node()
+    tale.look()
+    tale.look()
+    cordon = cordon_of(tale.situation.node)
+    tale.change(node=a_node(boot_id="boot-2", cordon=cordon), health=a_health(boot_id="boot-2")).look(200)
+    tale.change(node=a_node(boot_id="boot-2"))
+    page = page_of(tale)
+    assert page.in_service and page.ended_at is not None and not page.overrule
+    assert "Returned" in page.did[-1].text and page.did[-1].remark.endswith("in all")
+    assert [m.name for m in page.timeline] == ["detect", "drain", "repair", "verify"]
+    assert all(m.ended_at is not None and m.ended_at >= m.started_at for m in page.timeline)
+
+
+def test_an_observed_node_is_told_what_would_be_done() -> None:
+    """In service, sick, and the one command that lets outlast act."""
+    tale = a_sick_node(ruling=OBSERVE)
+    tale.look()
+    tale.look()
+    policy = RemediationPolicy(metadata=ObjectMeta(name="gpu"))
+    page = page_of(tale, policy)
+    assert page.observe_only and page.in_service and page.state is State.WATCHED
+    assert any("would block new work" in line.text for line in page.why)
+    assert "Enforce" in page.overrule[0]
+
+
+def test_a_hung_monitor_is_told_why_nothing_more_is_done() -> None:
+    """Unknown never drains, and the page says that in words."""
+    tale = a_sick_node(a_fault(FaultClass.MONITOR_HUNG, "nvml/hung"))
+    tale.look()
+    tale.look()
+    page = page_of(tale)
+    assert any("second witness" in line.text for line in (*page.why, *page.blocked_by))
+
+
+def test_a_healthy_node_has_a_short_page() -> None:
+    """No incident, no story."""
+    page = explain(None, a_node(), a_health(), POLICY, None, START)
+    assert page.state is State.HEALTHY and page.headline == "IN SERVICE, healthy" and not page.did
+
+
+def test_a_sick_node_without_a_policy_says_so() -> None:
+    """Nothing is done because nobody asked for it, which a reader must be told."""
+    page = explain(None, a_node(), a_health(a_fault()), None, None, START)
+    assert any("no RemediationPolicy" in line.text for line in page.why)
+
+
+def test_no_agent_is_unknown_not_healthy() -> None:
+    """Silence is not health."""
+    assert state_of(None, a_node(), None) is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.092, "92 ms"), (12, "12 s"), (185, "3 min 5 s"), (7800, "2 h 10 min"), (300000, "3 days")],
+)
+def test_spans_read_like_people_say_them(seconds: float, text: str) -> None:
+    """Milliseconds matter after detection, days in the past."""
+    assert span(timedelta(seconds=seconds)) == text
