@@ -83,6 +83,33 @@ async def test_a_follower_survives_the_reboot_of_its_machine() -> None:
     assert [type(item) for item in items] == [KernelRecord, KernelLogCaughtUp]
 
 
+async def test_a_follower_waits_on_the_empty_log_of_a_new_boot() -> None:
+    """With nothing written since the reboot the follower sleeps; others on the loop get their turn."""
+    machine = FakeMachine("gpu-0001")
+    log = kernel_log(machine)
+    log.write("before the reboot")
+    async with aclosing(log.records()) as records:
+        await take(records, 2)
+        machine.reboot()
+        following = asyncio.ensure_future(anext(records))
+        turns = 0
+        while not following.done() and turns < 100:
+            await asyncio.sleep(0)
+            turns += 1
+        caught_up = await following
+        following = asyncio.ensure_future(anext(records))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        waiting = not following.done()
+        log.write("after the reboot")
+        record = await following
+
+    assert isinstance(caught_up, KernelLogCaughtUp)
+    assert waiting
+    assert isinstance(record, KernelRecord)
+    assert record.text == "after the reboot"
+
+
 async def test_a_lost_log_comes_back_with_what_was_written_meanwhile() -> None:
     """Lost, then caught up, with nothing missing."""
     log = kernel_log(FakeMachine("gpu-0001"))

@@ -123,7 +123,7 @@ class FakeKernelLog:
     def _turn(self, continuity: Continuity, at: int) -> tuple[list[KernelLogItem], int, bool]:
         """The items of the next record at or after write number `at`; idle when there is none."""
         if not self._ring or self._ring[-1][0] < at:
-            return [], at, True
+            return [], self._written, True
         oldest = self._ring[0][0]
         if at < oldest and not continuity.replaying:
             continuity.overrun()
