@@ -99,11 +99,6 @@ class FakeNvml:
         self._write()
         return self
 
-    def acted(self) -> list[str]:
-        """The actions that have begun so far, oldest first, such as `call.nvmlDeviceGetUUID.3`."""
-        noted = self._script.with_name(self._script.name + ".acting")
-        return noted.read_text().splitlines() if noted.exists() else []
-
     def _put(self, key: str, value: object) -> None:
         head, _, name = key.rpartition(".")
         if name in _FIELDS:

@@ -62,17 +62,6 @@ static int text(int gpu, const char *what, char *out, unsigned size) {
     return OK;
 }
 
-/* Tell the test that an action begins: a line in SCRIPT.acting. */
-static void note(const char *key) {
-    char path[1024];
-    const char *script = getenv("OUTLAST_FAKE_NVML");
-    snprintf(path, sizeof path, "%s.acting", script ? script : "");
-    FILE *file = fopen(path, "ae");
-    if (!file) return;
-    fprintf(file, "%s\n", key);
-    fclose(file);
-}
-
 /* What the script has this call do; the return code it must give, or OK to go on. */
 static int act(const char *call, int gpu) {
     char key[128], action[512];
@@ -81,7 +70,6 @@ static int act(const char *call, int gpu) {
         snprintf(key, sizeof key, "call.%s", call);
         if (!look_up(key, action, sizeof action)) return OK;
     }
-    note(key);
     if (!strncmp(action, "ret:", 4)) return atoi(action + 4);
     if (!strcmp(action, "hang")) for (;;) pause();
     if (!strcmp(action, "spin")) for (volatile int i = 0;; i++) ;

@@ -77,7 +77,8 @@ class WatchCache(Generic[T]):
         self._clock: Clock = transport.clock
         self._store: Store[T] = Store()
         self._synced = False
-        self._can_stream_lists = True
+        self.can_stream_lists = True
+        """False once the server has shown that it has none; set it to list in pages from the start."""
         self._resource_version = ""
         self._backoff = Backoff(self._limits.reconnect_base_s, self._limits.reconnect_max_s, transport.rng)
         self._on_change: Callable[[Change], None] | None = None
@@ -114,7 +115,7 @@ class WatchCache(Generic[T]):
         try:
             if self._resource_version:
                 await self._watch()
-            elif self._can_stream_lists:
+            elif self.can_stream_lists:
                 await self._list_and_watch()
             else:
                 await self._list_pages()
@@ -152,11 +153,11 @@ class WatchCache(Generic[T]):
                 except (_Silent, LineTooLong):
                     # A server that does not know streaming lists may never send their end, and an
                     # object too long for a line can still be listed in a page.
-                    self._can_stream_lists = bool(self._resource_version)
+                    self.can_stream_lists = bool(self._resource_version)
                     raise
         except Invalid as error:
             _log.info("the server has no streaming lists", of=str(self._selection), why=str(error))
-            self._can_stream_lists = False
+            self.can_stream_lists = False
             await self._list_pages()
             await self._watch()
 

@@ -200,7 +200,9 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         try:
             async with asyncio.timeout(deadline_s):
-                return await self._send(request, credential)
+                # Never compressed: a kube-apiserver makes each event a gzip member of its own, which many
+                # readers take for the end of the stream, and aiohttp counts against a limit.
+                return await self._send(request, credential, "identity")
         except TimeoutError:
             raise Unavailable(f"{request.what}: no answer within {deadline_s:g} s") from None
         except NotSent as error:
@@ -216,14 +218,14 @@ class Transport:
     async def _attempt(self, request: Request, credential: Credential, deadline_s: float) -> Reply:
         try:
             async with asyncio.timeout(deadline_s):
-                async with await self._send(request, credential) as response:
+                async with await self._send(request, credential, "gzip") as response:
                     return await self._reply(request, response)
         except TimeoutError:
             raise Unavailable(f"{request.what}: no answer within {deadline_s:.3g} s") from None
 
-    async def _send(self, request: Request, credential: Credential) -> aiohttp.ClientResponse:
+    async def _send(self, request: Request, credential: Credential, encoding: str) -> aiohttp.ClientResponse:
         headers = list(self._access.headers)
-        headers += [("Accept", "application/json"), ("Accept-Encoding", "gzip")]
+        headers += [("Accept", "application/json"), ("Accept-Encoding", encoding)]
         headers += [("User-Agent", f"outlast/{__version__}")]
         if request.body is not None:
             headers.append(("Content-Type", request.content_type))
