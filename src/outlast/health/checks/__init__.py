@@ -1,0 +1,31 @@
+"""One file a check: a frozen declaration and a pure function from readings to findings.
+
+To add one: write `checks/<name>.py` with a `CHECK`, add it to `CHECKS` below, add its reasons to
+`outlast.health.reasons` and its test data to tests/unit/health. Event checks read facts of the kernel
+log, level checks read the newest survey of the source they name. docs/mechanisms/health.md has more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from outlast.health.checks import (
+    efa_presence,
+    gpu_answers,
+    gpu_presence,
+    kernel_log,
+    monitor,
+    recovery_action,
+    row_remap,
+)
+from outlast.health.checks.declaration import EventCheck, LevelCheck
+
+EVENT_CHECKS: Final[tuple[EventCheck, ...]] = (kernel_log.CHECK,)
+LEVEL_CHECKS: Final[tuple[LevelCheck, ...]] = (
+    gpu_presence.CHECK,
+    gpu_answers.CHECK,
+    recovery_action.CHECK,
+    row_remap.CHECK,
+    efa_presence.CHECK,
+    monitor.CHECK,
+)

@@ -1,0 +1,83 @@
+"""Does every GPU answer NVML? Some errors prove a fault, all others only say that nobody knows.
+
+While anybody resets a GPU its handle fails for a moment, so several polls have to agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from outlast.health.checks.declaration import LevelCheck, Source, View
+from outlast.health.finding import Assessment, Level, Proof
+from outlast.health.reasons import Reason
+from outlast.model.health import FaultClass, Scope, Subsystem
+
+NAME: Final = "gpu_answers"
+LOST_POLLS: Final = 2
+ANSWER_POLLS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorMeaning:
+    """What one NVML error proves."""
+
+    code: str
+    reason: Reason
+    fault_class: FaultClass
+    rank: int
+    polls: int
+    text: str
+
+
+ERRORS: Final[dict[str, ErrorMeaning]] = {
+    "GPU_IS_LOST": ErrorMeaning(
+        "gpu/lost", Reason.GPU_LOST, FaultClass.REBOOT_CURES, 1, LOST_POLLS, "is lost to the driver"
+    ),
+    "RESET_REQUIRED": ErrorMeaning(
+        "gpu/reset-required",
+        Reason.GPU_RESET_REQUIRED,
+        FaultClass.RESET_CURES,
+        9,
+        ANSWER_POLLS,
+        "needs a reset",
+    ),
+    "INSUFFICIENT_POWER": ErrorMeaning(
+        "gpu/power",
+        Reason.POWER_CABLE_MISSING,
+        FaultClass.HARDWARE_GONE,
+        4,
+        ANSWER_POLLS,
+        "has too little power; look at its cables",
+    ),
+}
+"""Names of nvmlReturn_t without their prefix."""
+
+
+def run(view: View) -> Assessment | None:
+    """A finding for each GPU whose NVML error proves a fault."""
+    if view.gpu is None or view.initializing:
+        return None
+    bad = [
+        Level(
+            code=meaning.code,
+            reason=meaning.reason,
+            fault_class=meaning.fault_class,
+            subsystem=Subsystem.GPU,
+            scope=Scope.GPU,
+            rank=meaning.rank,
+            proof=Proof.READABLE,
+            polls=meaning.polls,
+            gpu=gpu.pci_address,
+            source=Source.GPU,
+            text=f"NVML: {gpu.error}",
+            summary=f"GPU {gpu.pci_address} {meaning.text}.",
+        )
+        for gpu in view.gpu.gpus
+        if (meaning := ERRORS.get(gpu.error)) is not None
+    ]
+    covers = frozenset(gpu.pci_address for gpu in view.gpu.gpus)
+    return Assessment(check=NAME, bad=tuple(bad), covers=covers)
+
+
+CHECK: Final = LevelCheck(NAME, "GPUs in NVML", frozenset({Source.GPU}), run)

@@ -1,0 +1,85 @@
+"""Are all GPUs there: on the PCI bus, and answering there?
+
+The count that is expected comes from the machine type, from the most ever seen on this machine, or
+from the operator. GPUs given to a virtual machine (vfio) are not ours to count.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from outlast.health.checks.declaration import LevelCheck, Source, View
+from outlast.health.finding import Assessment, Level, Proof
+from outlast.health.reasons import Reason
+from outlast.model.health import FaultClass, Scope, Subsystem
+from outlast.model.observation import PciSurvey
+
+NAME: Final = "gpu_presence"
+PRESENCE_POLLS: Final = 2
+RANK_LOST: Final = 1
+VM_DRIVER: Final = "vfio-pci"
+
+
+def counted(pci: PciSurvey) -> list[str]:
+    """Addresses of the GPUs that are ours."""
+    return [gpu.address for gpu in pci.gpus if gpu.driver != VM_DRIVER]
+
+
+def run(view: View) -> Assessment | None:
+    """A finding for each GPU that is missing or silent on the bus."""
+    if view.pci is None or not view.pci.readable:
+        return None
+    given_away = sum(1 for gpu in view.pci.gpus if gpu.driver == VM_DRIVER)
+    present = set(counted(view.pci))
+    missing = max(0, view.expected.gpus - given_away - len(present))
+    bad = _missing(view, present, missing)
+    silent = [gpu.address for gpu in view.pci.gpus if not gpu.responds and gpu.address in present]
+    bad += [
+        _lost(
+            address,
+            "gpu/not-responding",
+            Reason.GPU_NOT_RESPONDING,
+            "configuration space reads as all ones",
+            f"GPU {address} is listed on the PCI bus but does not answer there.",
+        )
+        for address in silent
+    ]
+    return Assessment(check=NAME, bad=tuple(bad))
+
+
+CHECK: Final = LevelCheck(NAME, "GPUs on the PCI bus", frozenset({Source.PCI}), run)
+
+
+def _missing(view: View, present: set[str], missing: int) -> list[Level]:
+    if missing == 0:
+        return []
+    if not present:
+        summary = f"None of the {view.expected.gpus} GPUs of this machine is on the PCI bus."
+        return [_lost("", "gpu/none", Reason.NO_GPU_FOUND, "no NVIDIA GPU on the bus", summary)]
+    gone = [gpu.pci_address for gpu in view.expected.known_gpus if gpu.pci_address not in present][:missing]
+    text = f"{len(present)} of {view.expected.gpus} GPUs on the PCI bus"
+    levels = [
+        _lost(address, "gpu/missing", Reason.GPU_MISSING, text, f"GPU {address} is gone: {text}.")
+        for address in gone
+    ]
+    if len(gone) < missing:
+        summary = f"Only {text}."
+        levels.append(_lost("", "gpu/missing", Reason.GPU_MISSING, text, summary))
+    return levels
+
+
+def _lost(gpu: str, code: str, reason: Reason, text: str, summary: str) -> Level:
+    return Level(
+        code=code,
+        reason=reason,
+        fault_class=FaultClass.REBOOT_CURES,
+        subsystem=Subsystem.GPU,
+        scope=Scope.GPU if gpu else Scope.NODE,
+        rank=RANK_LOST,
+        proof=Proof.READABLE,
+        polls=PRESENCE_POLLS,
+        gpu=gpu,
+        source=Source.PCI,
+        text=text,
+        summary=summary,
+    )

@@ -1,0 +1,121 @@
+"""What one check says: something happened (Event) or something is so right now (Level).
+
+Events come from the kernel log and are judged once; levels are probed again and again and are what
+decides. Neither is a fault yet: the verdict correlates, debounces and clears them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from outlast.health.reasons import Reason
+from outlast.model.health import FaultClass, Scope, Subsystem
+
+RANK_LAST = 20
+"""Ranks run from 1 (the device is lost) to this (says nothing about a cause)."""
+
+
+class Role(StrEnum):
+    """How an event takes part in a burst of events."""
+
+    LEADER = "leader"
+    """Opens a fault at once."""
+    FOLLOWER = "follower"
+    """Often an echo: waits a moment for its leader."""
+    APPLICATION = "application"
+    """Made by a program: waits likewise and never opens a fault of the node."""
+    MODIFIER = "modifier"
+    """Says more about a fault that is open."""
+    INFORMATIONAL = "informational"
+    """Recorded."""
+    UNEXPECTED = "unexpected"
+    """Nobody knows what it means here: Unknown, never Healthy and never a reason to drain."""
+
+
+class Proof(StrEnum):
+    """What has to be seen before a fault is over."""
+
+    LEVEL_GOOD = "LevelGood"
+    RECOVERY_NONE = "RecoveryNone"
+    MEMORY_CLEAN = "MemoryClean"
+    READABLE = "Readable"
+    NEW_BOOT_AND_PRESENT = "NewBootAndPresent"
+    HARDWARE_LEFT = "HardwareLeft"
+    JOB_END = "JobEnd"
+    EXPIRY = "Expiry"
+
+
+PROOF_TEXT = {
+    Proof.LEVEL_GOOD: "the same check finds it good in two polls at least 60 s apart",
+    Proof.RECOVERY_NONE: "the GPU answers and asks for no recovery, after a reset or reboot",
+    Proof.MEMORY_CLEAN: "the GPU answers, asks for no recovery and has no memory row waiting for a reset",
+    Proof.READABLE: "the GPU answers again and asks for no recovery",
+    Proof.NEW_BOOT_AND_PRESENT: "after a reboot the GPU is on the bus, answers and asks for no recovery",
+    Proof.HARDWARE_LEFT: "the board is replaced",
+    Proof.JOB_END: "the program ends",
+    Proof.EXPIRY: "it does not come back",
+}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said, about what, and what would follow if it stands."""
+
+    code: str
+    """Catalogue entry, such as xid/79 or efa/missing."""
+    reason: Reason
+    fault_class: FaultClass
+    subsystem: Subsystem
+    scope: Scope
+    rank: int
+    proof: Proof
+    summary: str
+    source: str
+    text: str
+    """The evidence in the source's own words."""
+    expiry_s: float = 0
+    gpu: str = ""
+    """PCI address, where it is about one GPU."""
+    instance: int | None = None
+    device: str = ""
+
+    @property
+    def key(self) -> str:
+        """What the finding is about: a GPU (or one instance of it), another device, or the node."""
+        if self.gpu:
+            return self.gpu if self.instance is None else f"{self.gpu}/{self.instance}"
+        return self.device or "node"
+
+
+class Event(Finding, frozen=True, kw_only=True):
+    """Something that happened, in kernel order."""
+
+    role: Role
+    sequence: int
+    timestamp_us: int
+    replayed: bool = False
+    """From before the agent's first start in this boot."""
+    previous_xid: int | None = None
+    joins_any_time: bool = False
+    """Belongs to whatever fault is open on its GPU, however old that is."""
+    asks_recovery: bool = False
+
+
+class Level(Finding, frozen=True, kw_only=True):
+    """Something that is so now."""
+
+    polls: int = 1
+    """Polls in a row that must agree before it stands."""
+    clean_polls: int = 2
+    clean_span_s: float = 60.0
+    """Good polls, and the time between the first and the last of them, before it is over."""
+
+
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """All levels of one check after one poll."""
+
+    check: str
+    bad: tuple[Level, ...] = ()
+    covers: frozenset[str] | None = None
+    """Keys this poll could judge; None means everything the check looks at."""

@@ -1,0 +1,270 @@
+"""Every reason a condition can have, with what it means and what follows.
+
+Reasons are part of our interface: alerts and scripts match on them, so they only ever grow.
+docs/reasons.md is generated from this table.
+"""
+
+# ruff: noqa: E501 (one table, one row a line)
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class Reason(StrEnum):
+    """Machine-readable, stable, PascalCase."""
+
+    # good
+    GPUS_HEALTHY = "GpusHealthy"
+    FABRIC_HEALTHY = "FabricHealthy"
+    RDMA_HEALTHY = "RdmaHealthy"
+    MONITOR_HEALTHY = "MonitorHealthy"
+    # faults of a GPU
+    GPU_FELL_OFF_BUS = "GpuFellOffBus"
+    GPU_MISSING = "GpuMissing"
+    GPU_NOT_RESPONDING = "GpuNotResponding"
+    GPU_LOST = "GpuLost"
+    NO_GPU_FOUND = "NoGpuFound"
+    GPU_INIT_FAILED = "GpuInitFailed"
+    GPU_STUCK = "GpuStuck"
+    GSP_NOT_RESPONDING = "GspNotResponding"
+    UNCORRECTABLE_MEMORY_ERROR = "UncorrectableMemoryError"
+    UNCONTAINED_MEMORY_ERROR = "UncontainedMemoryError"
+    CONTAINED_MEMORY_ERROR = "ContainedMemoryError"
+    ROW_REMAP_PENDING = "RowRemapPending"
+    ROW_REMAP_FAILED = "RowRemapFailed"
+    REPAIR_PENDING = "RepairPending"
+    REPAIR_FAILED = "RepairFailed"
+    POWER_CABLE_MISSING = "PowerCableMissing"
+    PCIE_ERRORS = "PcieErrors"
+    CONFIDENTIAL_COMPUTING_ERROR = "ConfidentialComputingError"
+    GPU_RESET_REQUIRED = "GpuResetRequired"
+    REBOOT_REQUIRED = "RebootRequired"
+    # faults of the fabric and the network
+    NVLINK_ERROR = "NvLinkError"
+    NVSWITCH_ERROR = "NvSwitchError"
+    FABRIC_RECOVERY_REQUIRED = "FabricRecoveryRequired"
+    EFA_MISSING = "EfaMissing"
+    # the monitor
+    DIAGNOSTICS_HUNG = "DiagnosticsHung"
+    DIAGNOSTICS_CRASHED = "DiagnosticsCrashed"
+    NO_SOURCE = "NoSource"
+    DRIVER_NOT_LOADED = "DriverNotLoaded"
+    # not known
+    NOT_YET_CHECKED = "NotYetChecked"
+    NOT_OBSERVED = "NotObserved"
+    AWAITING_PROOF = "AwaitingProof"
+    CONFIRMING = "Confirming"
+    INITIALIZING = "Initializing"
+    UNRECOGNISED_XID = "UnrecognisedXid"
+    GPU_NOT_READABLE = "GpuNotReadable"
+    NO_RDMA_FOUND = "NoRdmaFound"
+    KERNEL_LOG_BLIND = "KernelLogBlind"
+    LIBRARY_MISSING = "LibraryMissing"
+    DRIVER_MISMATCH = "DriverMismatch"
+    NO_PERMISSION = "NoPermission"
+    DIAGNOSTICS_FAILED = "DiagnosticsFailed"
+    # recorded, never a condition
+    APPLICATION_ERROR = "ApplicationError"
+    RECORDED = "Recorded"
+    RECOVERY_ACTION_CHANGED = "RecoveryActionChanged"
+
+
+class ReasonText(NamedTuple):
+    """What people read about a reason."""
+
+    conditions: str
+    """Where it appears, and with which status."""
+    meaning: str
+    advice: str
+
+
+_GPU = "GPUReady=False"
+_FABRIC = "GPUFabricReady=False"
+_MONITOR = "GPUMonitorReady=False"
+_RESET = "Drain the GPU and reset it; reboot if the reset does not help."
+_REBOOT = "Drain the node and reboot it; replace the board if it happens again."
+_WAIT = "Nothing; it clears by itself."
+
+REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
+    Reason.GPUS_HEALTHY: ReasonText(
+        "GPUReady=True",
+        "A check completed in this boot: all expected GPUs answer and no fault is open.",
+        "Nothing.",
+    ),
+    Reason.FABRIC_HEALTHY: ReasonText(
+        "GPUFabricReady=True",
+        "No NVLink or NVSwitch error stands and no GPU asks for a recovery of the fabric. Link states are not measured yet.",
+        "Nothing.",
+    ),
+    Reason.RDMA_HEALTHY: ReasonText("RDMAReady=True", "All expected EFA devices are present.", "Nothing."),
+    Reason.MONITOR_HEALTHY: ReasonText(
+        "GPUMonitorReady=True", "NVML, the kernel log and the PCI bus all answer.", "Nothing."
+    ),
+    Reason.GPU_FELL_OFF_BUS: ReasonText(
+        _GPU, "The driver lost the GPU on PCIe (Xid 79 or its text without a number).", _REBOOT
+    ),
+    Reason.GPU_MISSING: ReasonText(
+        _GPU, "Fewer GPUs are on the PCI bus than this machine should have.", _REBOOT
+    ),
+    Reason.GPU_NOT_RESPONDING: ReasonText(
+        _GPU, "A GPU is still listed on the PCI bus but reads as all ones.", _REBOOT
+    ),
+    Reason.GPU_LOST: ReasonText(_GPU, "NVML says that the GPU is lost.", _REBOOT),
+    Reason.NO_GPU_FOUND: ReasonText(
+        "GPUReady=False where GPUs are expected, else GPUReady=Unknown and GPUMonitorReady=Unknown",
+        "The PCI bus shows no NVIDIA GPU.",
+        "On a GPU machine: reboot, then replace it. Elsewhere: keep the agent off this node with its node selector.",
+    ),
+    Reason.GPU_INIT_FAILED: ReasonText(_GPU, "The driver could not start a GPU.", _RESET),
+    Reason.GPU_STUCK: ReasonText(
+        _GPU, "A part of the GPU stopped working or did not answer in time.", _RESET
+    ),
+    Reason.GSP_NOT_RESPONDING: ReasonText(
+        _GPU,
+        "The processor on the GPU that runs the driver firmware does not answer; tools may hang.",
+        _RESET,
+    ),
+    Reason.UNCORRECTABLE_MEMORY_ERROR: ReasonText(_GPU, "GPU memory lost data.", _RESET),
+    Reason.UNCONTAINED_MEMORY_ERROR: ReasonText(
+        _GPU, "GPU memory lost data and every program on the GPU is affected.", _RESET
+    ),
+    Reason.CONTAINED_MEMORY_ERROR: ReasonText(
+        _GPU,
+        "GPU memory lost data and only the program that used it was ended.",
+        "Let running jobs finish; it clears by itself when no reset is asked for.",
+    ),
+    Reason.ROW_REMAP_PENDING: ReasonText(
+        _GPU, "A bad memory row is replaced by a spare one at the next reset.", _RESET
+    ),
+    Reason.ROW_REMAP_FAILED: ReasonText(
+        _GPU,
+        "A bad memory row could not be replaced by a spare one.",
+        "Replace the board; a reset does not help.",
+    ),
+    Reason.REPAIR_PENDING: ReasonText(
+        _GPU, "A damaged part of the chip or a memory channel is repaired at the next reset.", _RESET
+    ),
+    Reason.REPAIR_FAILED: ReasonText(
+        _GPU,
+        "A damaged part of the chip could not be taken out of use.",
+        "Ask the vendor; plan to replace the board.",
+    ),
+    Reason.POWER_CABLE_MISSING: ReasonText(
+        _GPU, "The extra power cable of a GPU gives no power.", "Look at the machine."
+    ),
+    Reason.PCIE_ERRORS: ReasonText(_GPU, "The PCIe link of a GPU fails.", _RESET),
+    Reason.CONFIDENTIAL_COMPUTING_ERROR: ReasonText(
+        _GPU, "Confidential computing lost its keys.", "Restart the virtual machine."
+    ),
+    Reason.GPU_RESET_REQUIRED: ReasonText(
+        _GPU, "The driver asks for a reset of the GPU (NVML field 230).", _RESET
+    ),
+    Reason.REBOOT_REQUIRED: ReasonText(_GPU, "The driver asks for a reboot (NVML field 230).", _REBOOT),
+    Reason.NVLINK_ERROR: ReasonText(_FABRIC, "An NVLink of a GPU failed.", _RESET),
+    Reason.NVSWITCH_ERROR: ReasonText(_FABRIC, "An NVSwitch reported a fatal error (SXid).", _REBOOT),
+    Reason.FABRIC_RECOVERY_REQUIRED: ReasonText(
+        _FABRIC,
+        "The driver asks to drain peer traffic or to recover the IMEX domain (NVML field 230).",
+        "Let running jobs finish; recover the fabric.",
+    ),
+    Reason.EFA_MISSING: ReasonText(
+        "RDMAReady=False", "Fewer EFA devices are present than this machine should have.", _REBOOT
+    ),
+    Reason.DIAGNOSTICS_HUNG: ReasonText(
+        _MONITOR,
+        "NVML missed its deadline. Nobody can vouch for the GPUs, so the node takes no new work (fail closed).",
+        "Nothing at first: it recovers by itself when the check completes again. With a second witness the driver is wedged: reboot.",
+    ),
+    Reason.DIAGNOSTICS_CRASHED: ReasonText(
+        _MONITOR,
+        "The NVML worker crashed or answered garbage several times in a row.",
+        "Look at the driver's version and the agent's log.",
+    ),
+    Reason.NO_SOURCE: ReasonText(
+        _MONITOR,
+        "Neither NVML nor the kernel log can be read on a machine with GPUs.",
+        "Look at the agent's rights and mounts.",
+    ),
+    Reason.DRIVER_NOT_LOADED: ReasonText(
+        "GPUMonitorReady=Unknown, False after 30 minutes",
+        "The NVIDIA driver is not loaded, as during an upgrade.",
+        "Finish the driver's installation.",
+    ),
+    Reason.NOT_YET_CHECKED: ReasonText("any=Unknown", "No check has completed in this boot.", _WAIT),
+    Reason.NOT_OBSERVED: ReasonText(
+        "any=Unknown", "No check completed for a while.", "See GPUMonitorReady for the cause."
+    ),
+    Reason.AWAITING_PROOF: ReasonText(
+        "any=Unknown",
+        "A fault of an earlier boot, or from before the agent's first start, has not yet been proven to be over.",
+        _WAIT,
+    ),
+    Reason.CONFIRMING: ReasonText(
+        "any=Unknown", "A first poll found something; the next ones confirm or drop it.", _WAIT
+    ),
+    Reason.INITIALIZING: ReasonText(
+        "any=Unknown", "The driver or the network came up a moment ago and devices still arrive.", _WAIT
+    ),
+    Reason.UNRECOGNISED_XID: ReasonText(
+        "GPUReady=Unknown",
+        "The driver printed a code that no catalogue explains.",
+        "Ask the vendor; add the code with a catalogue override.",
+    ),
+    Reason.GPU_NOT_READABLE: ReasonText(
+        "GPUReady=Unknown",
+        "NVML cannot read a GPU, for a reason that does not prove a fault.",
+        "Look at the message.",
+    ),
+    Reason.NO_RDMA_FOUND: ReasonText(
+        "RDMAReady=Unknown",
+        "There is no EFA device and none is expected. InfiniBand and RoCE are not checked yet.",
+        "Nothing.",
+    ),
+    Reason.KERNEL_LOG_BLIND: ReasonText(
+        "GPUMonitorReady=Unknown",
+        "The kernel log cannot be read; faults are seen late or not at all.",
+        "Give the agent the kernel log (profile A or B).",
+    ),
+    Reason.LIBRARY_MISSING: ReasonText(
+        "GPUMonitorReady=Unknown",
+        "NVIDIA's library is not in the agent's container: a matter of wiring, not of health.",
+        "Mount the driver libraries.",
+    ),
+    Reason.DRIVER_MISMATCH: ReasonText(
+        "GPUMonitorReady=Unknown",
+        "Driver and library have different versions, as after an upgrade without a reboot.",
+        "Reboot or reload the driver.",
+    ),
+    Reason.NO_PERMISSION: ReasonText(
+        "GPUMonitorReady=Unknown", "The agent may not use the GPUs.", "Look at the agent's rights."
+    ),
+    Reason.DIAGNOSTICS_FAILED: ReasonText(
+        "GPUMonitorReady=Unknown", "NVML answered with an error.", "Look at the message."
+    ),
+    Reason.APPLICATION_ERROR: ReasonText(
+        "none", "A program made the error. Nothing happens to the node.", "Look at the job."
+    ),
+    Reason.RECORDED: ReasonText("none", "Worth a record, not a fault.", "Nothing."),
+    Reason.RECOVERY_ACTION_CHANGED: ReasonText(
+        "none", "The driver changed what it asks for; the field itself is polled.", "Nothing."
+    ),
+}
+
+
+def as_markdown() -> str:
+    """docs/reasons.md, whole."""
+    lines = [
+        "# Reasons",
+        "",
+        "Every reason that outlast writes into a node condition. They are stable: alerts and scripts may match on them.",
+        "This page is generated from `outlast.health.reasons`; a test keeps it current.",
+        "",
+        "| reason | appears as | means | what to do |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{reason}` | {text.conditions} | {text.meaning} | {text.advice} |"
+        for reason, text in REASON_TEXTS.items()
+    ]
+    return "\n".join(lines) + "\n"

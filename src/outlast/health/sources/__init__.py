@@ -1,0 +1,1 @@
+"""Bytes to readings: one small file per source, pure, never failing on any input."""

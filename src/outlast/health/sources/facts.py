@@ -1,0 +1,97 @@
+"""What a kernel record says once its text is understood."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+FACT_TEXT_MAX: Final = 512
+
+ADDRESS: Final = r"(?:PCI:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?"
+"""Domain, bus, device and, where printed, function. NVML prints 8 domain digits, the kernel 4."""
+
+
+def pci_address(domain: str, bus: str, device: str, function: str | None = None) -> str:
+    """The one form of a PCI address that we use: lower case dddd:bb:dd.f."""
+    return f"{int(domain, 16):04x}:{bus.lower()}:{device.lower()}.{function or '0'}"
+
+
+def normalise(address: str) -> str:
+    """Any printed form of a PCI address in our form; other text unchanged."""
+    found = re.fullmatch(ADDRESS, address.strip())
+    return pci_address(*found.groups()) if found else address
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """Base: where in the log it was said, and the words (cut to size)."""
+
+    sequence: int
+    timestamp_us: int
+    text: str
+    replayed: bool = False
+
+
+class XidFact(Fact, frozen=True, kw_only=True):
+    """An error code of the NVIDIA driver about one GPU."""
+
+    address: str
+    code: int
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    pid: str = ""
+    process: str = ""
+    """Free text chosen by the process; never trust it."""
+    detail: str = ""
+    reset: bool | None = None
+    drain_reset: bool | None = None
+    """The line's own RST and D-RST."""
+    recovery_action: int | None = None
+    fatal: bool | None = None
+    previous_xid: int | None = None
+
+
+class SxidFact(Fact, frozen=True, kw_only=True):
+    """An error code of an NVSwitch. `fatal` is None on lines that only add details."""
+
+    address: str
+    code: int
+    fatal: bool | None = None
+    link: int | None = None
+
+
+class OffBusFact(Fact, frozen=True, kw_only=True):
+    """The driver says in words that a GPU no longer answers on the bus."""
+
+    address: str
+
+
+class InitFailedFact(Fact, frozen=True, kw_only=True):
+    """The driver could not start a GPU."""
+
+    address: str
+
+
+class ProbeFailedFact(Fact, frozen=True, kw_only=True):
+    """The driver could not take some GPUs at load; it does not say which."""
+
+    devices: int
+
+
+class GspFact(Fact, frozen=True, kw_only=True):
+    """The firmware processor is silent. `address` is empty where the line names no GPU."""
+
+    address: str
+
+
+class DriverLoadedFact(Fact, frozen=True, kw_only=True):
+    """The driver introduced itself: boot noise may follow."""
+
+    version: str
+
+
+class HungTaskFact(Fact, frozen=True, kw_only=True):
+    """The kernel says that a diagnostic tool has been stuck inside it."""
+
+    process: str

@@ -1,0 +1,10 @@
+"""From findings to faults to verdicts: debounce, correlate, clear by proof, and say it.
+
+`judge` is the only door: a pure function from state, readings and a moment to the next state, the
+NodeHealth status and the four conditions.
+"""
+
+from outlast.health.verdict.judge import Judgement, judge
+from outlast.health.verdict.state import JudgeState, Moment, Settings, restore, start, to_bytes
+
+__all__ = ["JudgeState", "Judgement", "Moment", "Settings", "judge", "restore", "start", "to_bytes"]

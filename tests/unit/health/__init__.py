@@ -1,0 +1,1 @@
+"""Sources, checks and the judge, without clock or network."""
