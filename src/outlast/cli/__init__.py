@@ -40,7 +40,10 @@ class Verb(NamedTuple):
 
 
 # Order is the order of `outlast --help`. A verb whose module is not installed is not shown.
-VERBS: Final[tuple[Verb, ...]] = ()
+VERBS: Final[tuple[Verb, ...]] = (
+    Verb("xid", "Explain an NVIDIA Xid code: what broke, what cures it, what outlast does."),
+    Verb("agent", "Watch this node and publish its health (runs on every GPU node)."),
+)
 
 _EXAMPLE: Final = "outlast xid 79"
 

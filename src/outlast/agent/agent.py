@@ -1,0 +1,211 @@
+"""The agent of one node: sources feed one judge, the judge feeds the publishers; each in its own loop.
+
+The kernel log never waits for a poll: its lines are judged and published while NVML hangs. All state
+is in one value, saved to disk before the log position, so a restart loses no fault and invents none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import structlog
+
+from outlast.agent.conditions import ConditionPublisher
+from outlast.agent.lease import LeaseRenewer
+from outlast.agent.node_health import NodeHealthPublisher
+from outlast.agent.options import FIRST_LOOK_MAX_S, INBOX_MAX, SAVE_SPACING_S, Options
+from outlast.agent.waiting import news_or_time
+from outlast.health.catalogue import Catalogue, builtin
+from outlast.health.checks.gpu_presence import counted
+from outlast.health.sources.kernel_text import interesting
+from outlast.health.verdict import Judgement, JudgeState, Moment, judge, restore, to_bytes
+from outlast.health.verdict.judge import Input
+from outlast.health.verdict.report import published_fault
+from outlast.model.cluster import NODES
+from outlast.model.observation import GpuSurvey, KernelRecord
+from outlast.ports.clock import Clock
+from outlast.ports.cluster import Cluster, EventNote, EventRecorder
+from outlast.ports.node import GpuReader, KernelLog, Machine, PciBus, StateFile
+
+log = structlog.get_logger("outlast.agent")
+
+
+class Agent:
+    """Watches one node and publishes its health until cancelled."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        kernel_log: KernelLog,
+        gpu_reader: GpuReader,
+        pci: PciBus,
+        machine: Machine,
+        state_file: StateFile,
+        clock: Clock,
+        rng: Random,
+        options: Options,
+        events: EventRecorder | None = None,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        self._kernel_log = kernel_log
+        self._gpu_reader = gpu_reader
+        self._pci = pci
+        self._machine = machine
+        self._state_file = state_file
+        self._clock = clock
+        self._rng = rng
+        self._options = options
+        self._events = events
+        self._catalogue = catalogue if catalogue is not None else builtin()
+        self.conditions = ConditionPublisher(cluster, options, clock, rng)
+        self.node_health = NodeHealthPublisher(cluster, options, clock, rng)
+        self.lease = LeaseRenewer(cluster, options, clock, rng)
+        self._inbox: list[Input] = []
+        self._mail = asyncio.Event()
+        self._probe_gpu = asyncio.Event()
+        self._probe_pci = asyncio.Event()
+        self._save_due = asyncio.Event()
+        self._saved: bytes | None = None
+        self._started_s = clock.monotonic()
+        self._state = self._restored()
+        self.judgement: Judgement | None = None
+        """The last answer of the judge."""
+
+    async def run(self) -> None:
+        """Run until cancelled; an error in any loop ends all of them."""
+        self._judge([self._machine.facts(), self._pci.survey()])
+        loops = {
+            "kernel log": self._follow_kernel_log(),
+            "judge": self._judge_for_ever(),
+            "gpu poll": self._poll_gpus(),
+            "pci poll": self._poll_bus(),
+            "publish conditions": self.conditions.run(),
+            "publish NodeHealth": self.node_health.run(),
+            "own node": self.conditions.follow(),
+            "lease": self.lease.run(),
+            "save": self._save_for_ever(),
+        }
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, loop in loops.items():
+                    group.create_task(loop, name=f"{self._options.node_name}: {name}")
+        finally:
+            self._save()
+
+    # --- sources
+
+    async def _follow_kernel_log(self) -> None:
+        async for item in self._kernel_log.records():
+            self._save_due.set()
+            if isinstance(item, KernelRecord) and not interesting(item):
+                continue
+            self._inbox.append(item)
+            self._mail.set()
+            if len(self._inbox) >= INBOX_MAX:
+                await self._clock.sleep(0)
+                self._read_inbox()
+
+    async def _poll_gpus(self) -> None:
+        while True:
+            pci = self._state.pci
+            addresses = tuple(counted(pci)) if pci is not None and pci.readable else ()
+            if addresses:
+                survey = await self._gpu_reader.survey(addresses)
+            else:
+                survey = GpuSurvey(complete=True, message="there is no GPU to ask")
+            self._deliver(survey)
+            await news_or_time(self._probe_gpu, self._clock, self._options.poll_interval_s)
+
+    async def _poll_bus(self) -> None:
+        while True:
+            await news_or_time(self._probe_pci, self._clock, self._options.poll_interval_s)
+            self._inbox.append(self._machine.facts())
+            self._deliver(self._pci.survey())
+
+    def _deliver(self, reading: Input) -> None:
+        self._inbox.append(reading)
+        self._mail.set()
+
+    # --- judge
+
+    async def _judge_for_ever(self) -> None:
+        while True:
+            due_s = self.judgement.due_s if self.judgement else None
+            await news_or_time(self._mail, self._clock, due_s)
+            self._read_inbox()
+
+    def _read_inbox(self) -> None:
+        readings, self._inbox = self._inbox, []
+        self._judge(readings)
+
+    def _judge(self, readings: list[Input]) -> None:
+        now = Moment(self._clock.now(), self._clock.monotonic())
+        answer = judge(self._state, readings, now, self._catalogue)
+        self._state, self.judgement = answer.state, answer
+        if answer.probe:
+            self._probe_gpu.set()
+            self._probe_pci.set()
+        self._tell(answer)
+        self._save_due.set()
+        if self._has_looked(now):
+            self.conditions.want(answer.conditions, answer.status.checked_at)
+            self.node_health.want(answer.status, self.conditions.node_uid)
+
+    def _has_looked(self, now: Moment) -> bool:
+        """A restart must not publish "not yet checked" over what the last process knew."""
+        waited = now.monotonic - self._started_s >= FIRST_LOOK_MAX_S
+        return self._state.asked or bool(self._state.faults) or waited
+
+    def _tell(self, answer: Judgement) -> None:
+        node = self._options.node_name
+        for opened in answer.opened:
+            fault = published_fault(opened)
+            log.warning("fault", node=node, code=fault.code, fault=fault.id, summary=fault.summary)
+            self._event(opened.root.reason, fault.summary, warning=True)
+        for ended in answer.ended:
+            fault = published_fault(ended.fault)
+            log.info("fault is over", node=node, code=fault.code, fault=fault.id, how=ended.ending)
+            self._event("FaultCleared", f"{fault.code} is over: {ended.ending}.", warning=False)
+
+    def _event(self, reason: str, message: str, *, warning: bool) -> None:
+        if self._events is not None:
+            note = EventNote(
+                kind=NODES,
+                name=self._options.node_name,
+                reason=reason,
+                message=message,
+                uid=self.conditions.node_uid,
+                warning=warning,
+            )
+            self._events.record(note)
+
+    # --- memory
+
+    def _restored(self) -> JudgeState:
+        facts = self._machine.facts()
+        now = Moment(self._clock.now(), self._clock.monotonic())
+        content = self._state_file.load()
+        state, problem = restore(content, facts.boot_id, facts.instance_type, self._options.settings, now)
+        if problem:
+            log.warning("starting without memory", node=self._options.node_name, problem=problem)
+        return state
+
+    async def _save_for_ever(self) -> None:
+        while True:
+            await self._save_due.wait()
+            self._save_due.clear()
+            self._save()
+            await self._clock.sleep(SAVE_SPACING_S)
+
+    def _save(self) -> None:
+        """State first, position second: a crash in between re-reads lines that are known already."""
+        if self._inbox:
+            self._read_inbox()
+        content = to_bytes(self._state)
+        if content != self._saved:
+            if not self._state_file.save(content):
+                return
+            self._saved = content
+        self._kernel_log.save_position()

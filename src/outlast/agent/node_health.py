@@ -1,0 +1,104 @@
+"""The NodeHealth object of this node: created once, its status patched when something changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import datetime
+from random import Random
+from typing import Any
+
+import msgspec
+
+import outlast
+from outlast.agent.options import WRITE_SPACING_S, Options
+from outlast.agent.patience import Patience
+from outlast.model.health import NODE_HEALTHS, NodeHealthStatus
+from outlast.ports.clock import Clock
+from outlast.ports.cluster import AlreadyExists, Cluster, ClusterError, NotFound, Patch, PatchType
+
+_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(NodeHealthStatus))
+
+
+class NodeHealthPublisher:
+    """Keeps the NodeHealth object level with what the judge says."""
+
+    def __init__(self, cluster: Cluster, options: Options, clock: Clock, rng: Random) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._clock = clock
+        self._rng = rng
+        self._started_at: datetime = clock.now()
+        self._wanted: NodeHealthStatus | None = None
+        self._news = asyncio.Event()
+        self._exists = False
+        self.writes = 0
+
+    def want(self, status: NodeHealthStatus, node_uid: str) -> None:
+        """Say what is to be published. Cheap; only a difference wakes the writer."""
+        status = msgspec.structs.replace(
+            status, node_uid=node_uid, agent_version=outlast.__version__, started_at=self._started_at
+        )
+        news = self._wanted is None or _significant(status) != _significant(self._wanted)
+        self._wanted = status
+        if news:
+            self._news.set()
+
+    async def run(self) -> None:
+        """Write for ever."""
+        patience = Patience("NodeHealth", self._options.node_name, self._clock, self._rng)
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._write()
+            except ClusterError as error:
+                self._exists = self._exists and not isinstance(error, NotFound)
+                await self._clock.sleep(patience.failed(error))
+                self._news.set()
+            else:
+                patience.succeeded()
+                await self._clock.sleep(WRITE_SPACING_S)
+
+    async def _write(self) -> None:
+        name, wanted = self._options.node_name, self._wanted
+        if wanted is None:
+            return
+        if not self._exists:
+            await self._create(name)
+        try:
+            await self._patch(name, wanted)
+        except NotFound:
+            # Somebody deleted it: it is ours to make again.
+            await self._create(name)
+            await self._patch(name, wanted)
+        self.writes += 1
+
+    async def _create(self, name: str) -> None:
+        with contextlib.suppress(AlreadyExists):
+            await self._cluster.create(
+                NODE_HEALTHS,
+                {
+                    "apiVersion": NODE_HEALTHS.api_version,
+                    "kind": NODE_HEALTHS.name,
+                    "metadata": {"name": name},
+                },
+            )
+        self._exists = True
+
+    async def _patch(self, name: str, wanted: NodeHealthStatus) -> None:
+        await self._cluster.patch(
+            NODE_HEALTHS, name, Patch(PatchType.MERGE, {"status": status_patch(wanted)}), subresource="status"
+        )
+
+
+def status_patch(status: NodeHealthStatus) -> dict[str, Any]:
+    """All fields, absent ones as null: a merge patch forgets nothing by itself."""
+    present: dict[str, Any] = msgspec.to_builtins(status)
+    return {name: present.get(name) for name in _FIELDS}
+
+
+def _significant(status: NodeHealthStatus) -> NodeHealthStatus:
+    """Without what moves with every poll; whether there was a check at all is news."""
+    checked = status.started_at if status.checked_at is not None else None
+    return msgspec.structs.replace(status, checked_at=checked)

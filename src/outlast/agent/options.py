@@ -1,0 +1,43 @@
+"""Every number the agent lives by, with its name and default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from outlast.health.verdict import Settings
+from outlast.model.names import SYSTEM_NAMESPACE
+
+POLL_INTERVAL_S: Final = 15.0
+HEARTBEAT_S: Final = 300.0
+LEASE_RENEW_S: Final = 60.0
+LEASE_DURATION_S: Final = 180
+JITTER: Final = 0.1
+"""Each wait of a fleet-wide rhythm is drawn from this share around its value, so that nodes spread."""
+
+FIRST_LOOK_MAX_S: Final = 30.0
+"""Nothing is published before the first survey returned, at most this long; faults never wait."""
+INBOX_MAX: Final = 4096
+"""Readings that wait for the judge; beyond it the source waits."""
+WRITE_SPACING_S: Final = 0.2
+"""Between two writes of one object. The first change is written at once, a flood is gathered."""
+REASSERT_DELAY_S: Final = 1.0
+"""After another writer changed our conditions: long enough for our own write's echo to arrive."""
+SAVE_SPACING_S: Final = 1.0
+BACKOFF_BASE_S: Final = 0.5
+BACKOFF_MAX_S: Final = 30.0
+COMPLAIN_EVERY_S: Final = 300.0
+"""A failure that lasts is logged again this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What an operator may change."""
+
+    node_name: str
+    poll_interval_s: float = POLL_INTERVAL_S
+    heartbeat_s: float = HEARTBEAT_S
+    lease_renew_s: float = LEASE_RENEW_S
+    lease_duration_s: int = LEASE_DURATION_S
+    namespace: str = SYSTEM_NAMESPACE
+    settings: Settings = field(default_factory=Settings)

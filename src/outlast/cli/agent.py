@@ -1,0 +1,97 @@
+"""`outlast agent`: the process on each GPU node. Flags and environment only; wiring is in agent/main.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, validators
+
+from outlast.agent.options import HEARTBEAT_S, LEASE_RENEW_S, POLL_INTERVAL_S
+from outlast.cli import UserError
+from outlast.model.names import SYSTEM_NAMESPACE
+
+_PositiveSeconds = Annotated[float, Parameter(validator=validators.Number(gt=0, lte=86_400))]
+_Count = Annotated[int | None, Parameter(validator=validators.Number(gte=0, lte=64))]
+
+
+def agent(
+    *,
+    node_name: Annotated[str, Parameter(env_var="NODE_NAME")] = "",
+    kubeconfig: Annotated[Path | None, Parameter(env_var="OUTLAST_KUBECONFIG")] = None,
+    namespace: Annotated[str, Parameter(env_var="OUTLAST_NAMESPACE")] = SYSTEM_NAMESPACE,
+    kernel_log: Annotated[Path, Parameter(env_var="OUTLAST_KERNEL_LOG")] = Path("/dev/kmsg"),
+    host_root: Annotated[Path, Parameter(env_var="OUTLAST_HOST_ROOT")] = Path("/"),
+    proc_root: Annotated[Path | None, Parameter(env_var="OUTLAST_PROC_ROOT")] = None,
+    state_dir: Annotated[Path, Parameter(env_var="OUTLAST_STATE_DIR")] = Path("/var/lib/outlast"),
+    poll_interval: Annotated[_PositiveSeconds, Parameter(env_var="OUTLAST_POLL_INTERVAL")] = POLL_INTERVAL_S,
+    heartbeat: Annotated[_PositiveSeconds, Parameter(env_var="OUTLAST_HEARTBEAT")] = HEARTBEAT_S,
+    lease_renew: Annotated[_PositiveSeconds, Parameter(env_var="OUTLAST_LEASE_RENEW")] = LEASE_RENEW_S,
+    expected_gpus: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_GPUS")] = None,
+    expected_efa: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_EFA")] = None,
+    xid_catalogue: Annotated[Path | None, Parameter(env_var="OUTLAST_XID_CATALOGUE")] = None,
+    note: Annotated[str, Parameter(env_var="OUTLAST_NOTE")] = "",
+    trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
+) -> int:
+    """Watch this node and publish its health as node conditions, a NodeHealth object and a Lease.
+
+    Example: NODE_NAME=$(hostname) outlast agent --kubeconfig ~/.kube/config
+
+    Parameters
+    ----------
+    node_name
+        Name of this Node in the cluster.
+    kubeconfig
+        Cluster to write to; default: KUBECONFIG, ~/.kube/config, or the pod's service account.
+    namespace
+        Where the agent's Lease lives.
+    kernel_log
+        /dev/kmsg, or a file or FIFO in its format.
+    host_root
+        Where the machine's /sys and /proc are mounted.
+    proc_root
+        The machine's /proc, when it is not below the host root.
+    state_dir
+        Directory that outlives the pod: open faults, log position, lock.
+    poll_interval
+        Seconds between two polls of NVML and the PCI bus; the kernel log does not wait for them.
+    heartbeat
+        Seconds between two condition writes when nothing changes.
+    lease_renew
+        Seconds between two renewals of the Lease.
+    expected_gpus
+        GPUs this machine should have; default: by machine type and experience.
+    expected_efa
+        EFA devices this machine should have; default: by machine type and experience.
+    xid_catalogue
+        A CSV file whose rows override the built-in Xid catalogue.
+    note
+        Said in the message of GPUMonitorReady, such as the privilege profile.
+    trust_user_records
+        For tests: believe records that user space wrote to the kernel log.
+    """
+    if not node_name:
+        raise UserError("the node's name is not known; set NODE_NAME or use --node-name.")
+    from outlast.agent.main import Config, StartError, run
+
+    config = Config(
+        node_name=node_name,
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        kernel_log=kernel_log,
+        host_root=host_root,
+        proc_root=proc_root or host_root / "proc",
+        state_dir=state_dir,
+        poll_interval_s=poll_interval,
+        heartbeat_s=heartbeat,
+        lease_renew_s=lease_renew,
+        expected_gpus=expected_gpus,
+        expected_efa=expected_efa,
+        xid_catalogue=xid_catalogue,
+        note=note,
+        trust_user_records=trust_user_records,
+    )
+    try:
+        return run(config)
+    except StartError as error:
+        raise UserError(str(error)) from error

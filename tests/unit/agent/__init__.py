@@ -1,0 +1,1 @@
+"""The agent on simulated hardware, against the embedded API server."""
