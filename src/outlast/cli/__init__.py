@@ -41,7 +41,13 @@ class Verb(NamedTuple):
 
 # Order is the order of `outlast --help`. A verb whose module is not installed is not shown.
 VERBS: Final[tuple[Verb, ...]] = (
+    Verb("demo", "All of it, on this machine: an hour of trouble in about a minute."),
+    Verb("status", "How the fleet is, and which incidents are open."),
+    Verb("explain", "What is going on with a node, why, what is next, how to overrule it."),
+    Verb("hold", "Leave a node in whatever state it is in, until a human says otherwise."),
+    Verb("cancel", "End an incident and give its node back."),
     Verb("xid", "Explain an NVIDIA Xid code: what broke, what cures it, what outlast does."),
+    Verb("web", "The dashboard of a cluster."),
     Verb("agent", "Watch this node and publish its health (runs on every GPU node)."),
 )
 

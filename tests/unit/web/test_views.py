@@ -11,7 +11,7 @@ from outlast.remediation.page import Milestone, State
 from outlast.web.state import FleetState, out_seconds
 from outlast.web.views.fleet import Filter, fleet, gpu_letters
 from outlast.web.views.incidents import incidents
-from outlast.web.views.limits import limits_of, max_unavailable
+from outlast.web.views.limits import limits_of
 from outlast.web.views.node import node as node_page
 from outlast.web.views.policy import policies
 from outlast.web.views.timeline import LABEL_WIDTH, timeline
@@ -68,14 +68,6 @@ def test_availability_is_lost_by_blocks_of_ours_only_inside_the_window() -> None
     assert out_seconds(incident("n", minutes=600), since, NOW) == pytest.approx(3600)
     assert out_seconds(incident("n", minutes=6, observe_only=True), since, NOW) == 0
     assert out_seconds(incident("n", minutes=40, end=EndResult.RETURNED), since, NOW) == pytest.approx(1200)
-
-
-def test_the_unavailable_limit_is_the_smaller_of_count_and_percent() -> None:
-    """Ten nodes or 20 percent, whichever is less; percent never rounds down to none."""
-    spec = policy().spec
-    assert max_unavailable(spec, 48) == 9
-    assert max_unavailable(spec, 1000) == 10
-    assert max_unavailable(spec, 2) == 1
 
 
 def test_limits_show_their_present_use() -> None:

@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from outlast.model.incident import Incident, Phase
-from outlast.model.policy import RemediationPolicy, RemediationPolicySpec, Rung
+from outlast.model.incident import Incident
+from outlast.model.policy import RemediationPolicy, RemediationPolicySpec
+from outlast.remediation.decide.budgets import IN_FLIGHT, repair_began, unavailable_cap
 from outlast.web.state import FleetState
-
-_ACTING = frozenset({Phase.CHECKPOINTING, Phase.DRAINING, Phase.REPAIRING, Phase.VERIFYING})
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -33,13 +32,6 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.used >= self.most
 
 
-def max_unavailable(spec: RemediationPolicySpec, nodes: int) -> int:
-    """Most nodes out of service at once: the smaller of count and percent, the latter at least one."""
-    by_percent = max(1, nodes * spec.budgets.max_unavailable_percent // 100)
-    count = spec.budgets.max_unavailable
-    return by_percent if count is None else min(count, by_percent)
-
-
 def limits_of(
     policy: RemediationPolicy, state: FleetState, now: datetime, *, short: bool = False
 ) -> tuple[Limit, ...]:
@@ -47,12 +39,12 @@ def limits_of(
     spec = policy.status.in_force or policy.spec
     name = policy.metadata.name
     mine = [i for i in state.incidents.values() if i.spec.policy == name and not i.spec.observe_only]
-    acting = [i for i in mine if i.status.end is None and i.status.phase in _ACTING]
+    acting = [i for i in mine if i.status.end is None and i.status.phase in IN_FLIGHT]
     found = [
         Limit(
             name="out of service",
             used=policy.status.unavailable,
-            most=max_unavailable(spec, policy.status.nodes),
+            most=unavailable_cap(spec.budgets, policy.status.nodes),
             policy=name,
             field="spec.budgets.maxUnavailable, maxUnavailablePercent",
             remark=f"of {policy.status.nodes:,} nodes, whoever took them out",
@@ -71,7 +63,7 @@ def limits_of(
     found.append(
         Limit(
             name="repairs begun in the last hour",
-            used=sum(1 for i in mine for at in _repairs_begun(i) if now - at < timedelta(hours=1)),
+            used=sum(1 for i in mine if (at := repair_began(i)) and now - at < timedelta(hours=1)),
             most=spec.budgets.max_repairs_per_hour,
             policy=name,
             field="spec.budgets.maxRepairsPerHour",
@@ -80,12 +72,6 @@ def limits_of(
     if spec.budgets.max_repairs_per_domain is not None:
         found.append(_per_domain(spec, acting, state, name))
     return tuple(found)
-
-
-def _repairs_begun(incident: Incident) -> list[datetime]:
-    """When this incident began to disrupt: once, with its drain."""
-    first = [a.started_at for a in incident.status.attempts if a.rung.height >= Rung.DRAIN.height]
-    return first[:1]
 
 
 def _per_domain(spec: RemediationPolicySpec, acting: list[Incident], state: FleetState, policy: str) -> Limit:
