@@ -36,6 +36,9 @@ from outlast.ports.cluster import Change, ClusterError, Expired, Invalid, Remove
 T = TypeVar("T", bound=KubernetesObject)
 Key = tuple[str, str]
 
+COMPLAINTS_MAX = 256
+"""Objects whose unreadable state is remembered, so that each is logged once and not at every change."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -76,6 +79,7 @@ class WatchCache(Generic[T]):
         self._limits = transport.limits
         self._clock: Clock = transport.clock
         self._store: Store[T] = Store()
+        self._complained: set[Key] = set()
         self._synced = False
         self.can_stream_lists = True
         """False once the server has shown that it has none; set it to list in pages from the start."""
@@ -274,6 +278,7 @@ class WatchCache(Generic[T]):
 
     def _upsert(self, item: T) -> None:
         key = _key(item.metadata)
+        self._complained.discard(key)
         if self._store.holds_another(key, item.metadata.uid):
             self._remove(key)
         change = self._store.put(key, item)
@@ -294,8 +299,10 @@ class WatchCache(Generic[T]):
 
     def _keep_last_good(self, identity: ObjectMeta, reason: str) -> None:
         self.stats.unreadable += 1
-        _log.error("an object cannot be read", of=str(self._selection), name=identity.name, why=reason)
         key = _key(identity)
+        if key not in self._complained and len(self._complained) < COMPLAINTS_MAX:
+            self._complained.add(key)
+            _log.error("an object cannot be read", of=str(self._selection), name=key[1][:253], why=reason)
         if self._store.holds_another(key, identity.uid):
             self._remove(key)
 

@@ -152,7 +152,8 @@ def find_access(
         # As kubectl: files of the list may be absent, as long as one is there.
         present = [path for path in named if path.exists()]
         return load_kubeconfig(present or named, context=context)
-    home = Path(env.get("HOME") or Path.home()) / ".kube" / "config"
+    # A container may have no home at all; then the name is only for the message.
+    home = Path(env.get("HOME") or "~") / ".kube" / "config"
     if home.exists():
         return load_kubeconfig([home], context=context)
     if is_in_cluster(env):

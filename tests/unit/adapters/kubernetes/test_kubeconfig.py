@@ -78,6 +78,8 @@ def test_the_order_is_argument_then_environment_then_home_then_pod(tmp_path: Pat
         find_access(env=env)
     with pytest.raises(KubeconfigError, match="No cluster was found"):
         find_access(env={"HOME": str(tmp_path)})
+    with pytest.raises(KubeconfigError, match="No cluster was found"):
+        find_access(env={})
 
 
 @pytest.mark.asyncio
