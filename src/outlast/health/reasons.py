@@ -258,7 +258,7 @@ def as_markdown() -> str:
         "# Reasons",
         "",
         "Every reason that outlast writes into a node condition. They are stable: alerts and scripts may match on them.",
-        "This page is generated from `outlast.health.reasons`; a test keeps it current.",
+        "This page is generated: `python -m outlast.health.reasons > docs/reasons.md`. A test keeps it current.",
         "",
         "| reason | appears as | means | what to do |",
         "|---|---|---|---|",
@@ -268,3 +268,9 @@ def as_markdown() -> str:
         for reason, text in REASON_TEXTS.items()
     ]
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(as_markdown())
