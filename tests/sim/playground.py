@@ -11,12 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
-import yaml
 
 from outlast.controller.main import Controller
 from outlast.controller.options import ControllerOptions
@@ -25,6 +23,7 @@ from outlast.model.incident import INCIDENTS, Incident
 from outlast.model.names import ACCELERATED_HARDWARE_READY, AGENT_LEASE_PREFIX, REPAIR_LABEL, SYSTEM_NAMESPACE
 from outlast.model.policy import REMEDIATION_POLICIES
 from outlast.ports.cluster import EventNote
+from outlast.schema.crds import definitions
 from outlast.sim.apiserver import Store, Writer
 from outlast.sim.apiserver.controllers import Controllers
 from outlast.sim.apiserver.errors import ApiError
@@ -42,7 +41,6 @@ from outlast.sim.apiserver.store import Deletion
 from outlast.sim.direct import DirectCluster, Gate
 from outlast.sim.virtual_time import VirtualClock
 
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -107,8 +105,8 @@ class Playground:
         self.evicted: list[str] = []
         self.writer = Writer(manager="kubelet")
         self._group: asyncio.TaskGroup | None = None
-        for path in sorted(CRDS.glob("*.yaml")):
-            self.store.create(CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(path.read_text()))
+        for definition in definitions():
+            self.store.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
         for namespace in (SYSTEM_NAMESPACE, "ml"):
             self.store.create(NAMESPACES, {"metadata": {"name": namespace}})
 

@@ -49,6 +49,8 @@ VERBS: Final[tuple[Verb, ...]] = (
     Verb("xid", "Explain an NVIDIA Xid code: what broke, what cures it, what outlast does."),
     Verb("web", "The dashboard of a cluster."),
     Verb("agent", "Watch this node and publish its health (runs on every GPU node)."),
+    Verb("controller", "Decide what is to be done about sick nodes, and do what policies allow."),
+    Verb("act", "Change this machine; runs inside a repair Job only."),
 )
 
 _EXAMPLE: Final = "outlast xid 79"

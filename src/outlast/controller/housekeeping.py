@@ -101,7 +101,7 @@ class Housekeeping:
             _log.info("not tidied up", why=str(error))
 
     def _idle_jobs(self) -> list[str]:
-        """Repair Jobs whose incident is closed long enough, or gone."""
+        """Repair Jobs whose incident is closed, called-off ones a while later, or whose incident is gone."""
         now = self._time.now()
         incidents = {i.metadata.name: i for i in self._world.all_incidents()}
         idle: list[str] = []
@@ -109,8 +109,11 @@ class Housekeeping:
             incident = incidents.get(job.metadata.annotations.get("outlast.dev/incident", ""))
             created = job.metadata.creation_timestamp or now
             end = incident.status.end if incident is not None else None
-            over = end.at if end is not None else (created if incident is None else None)
-            if over is not None and now - over > JOB_KEPT:
+            if end is not None:
+                over = not job.spec.suspend or now - end.at > JOB_KEPT
+            else:
+                over = incident is None and now - created > JOB_KEPT
+            if over:
                 idle.append(job.metadata.name)
         return idle[:DELETES_MAX]
 

@@ -1,0 +1,95 @@
+"""`outlast controller`: the leader-elected process. Flags and environment only; wiring is in controller/."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from random import Random  # noqa: TID251 - jitter of one process; nothing is decided by it
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from outlast.cli import UserError
+from outlast.model.names import CONTROLLER_LEASE, SYSTEM_NAMESPACE
+
+if TYPE_CHECKING:
+    from outlast.adapters.kubernetes import Access, QueuedEvents
+    from outlast.controller.main import Controller
+
+
+def controller(
+    *,
+    kubeconfig: Annotated[Path | None, Parameter(env_var="OUTLAST_KUBECONFIG")] = None,
+    context: str = "",
+    namespace: Annotated[str, Parameter(env_var="OUTLAST_NAMESPACE")] = SYSTEM_NAMESPACE,
+    identity: Annotated[str, Parameter(env_var="POD_NAME")] = "",
+    repair_image: Annotated[str, Parameter(env_var="OUTLAST_REPAIR_IMAGE")] = "",
+    repair_command: Annotated[str, Parameter(env_var="OUTLAST_REPAIR_COMMAND")] = "",
+) -> int:
+    """Decide what is to be done about sick nodes, and do what policies allow.
+
+    Example: outlast controller --kubeconfig ~/.kube/config
+
+    Parameters
+    ----------
+    kubeconfig
+        Cluster to work on; default: KUBECONFIG, ~/.kube/config, or the pod's service account.
+    context
+        Context of the kubeconfig to use.
+    namespace
+        Where the Leases and the repair Jobs live.
+    identity
+        Name of this replica in the election: its pod's name, which the server-side fence compares.
+    repair_image
+        Image of repair Jobs; default: the released image of this version.
+    repair_command
+        For tests: what a repair Job's container runs instead of `outlast act reboot`.
+    """
+    from outlast.adapters.kubernetes import KubeconfigError, find_access
+
+    try:
+        access = find_access(kubeconfig, context=context)
+    except KubeconfigError as error:
+        raise UserError(str(error)) from error
+    name = identity or f"{os.uname().nodename}-{os.getpid()}"
+    return asyncio.run(_run(access, name, namespace, repair_image, repair_command))
+
+
+async def _run(access: Access, identity: str, namespace: str, image: str, command: str) -> int:
+    from outlast.adapters.clock import SystemClock
+    from outlast.adapters.kubernetes import KubernetesCluster, LeaderElection, QueuedEvents
+    from outlast.controller.main import Controller
+    from outlast.controller.options import ControllerOptions
+    from outlast.remediation.act import RepairOptions
+
+    repair = RepairOptions(namespace=namespace)
+    if image:
+        repair = replace(repair, image=image)
+    if command:
+        repair = replace(repair, command=tuple(command.split()))
+    options = ControllerOptions(namespace=namespace, repair=repair)
+    clock, rng = SystemClock(), Random()  # noqa: S311 - spreads retries
+    async with KubernetesCluster(access, clock=clock, rng=rng) as cluster:
+        recorder = QueuedEvents(cluster, clock=clock, rng=rng, host=identity)
+        elector = LeaderElection(
+            cluster, clock=clock, rng=rng, namespace=namespace, identity=identity, name=CONTROLLER_LEASE
+        )
+        process = Controller(cluster, elector, recorder, clock, rng, options)
+        await _until_stopped(process, recorder)
+    return 0
+
+
+async def _until_stopped(process: Controller, recorder: QueuedEvents) -> None:
+    """Run until SIGINT or SIGTERM; the lease is given back on the way out."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    async with asyncio.TaskGroup() as group:
+        work = [group.create_task(process.run()), group.create_task(recorder.run())]
+        await stopped.wait()
+        for task in work:
+            task.cancel()
