@@ -60,7 +60,7 @@ async def story(at: int, *, cured: bool) -> Operation | None:
             scene.reboots = {m.name: m.reboots for m in ground.machines.values()}
             scene.evicted = list(ground.evicted)
             assert violations(scene) == [], f"crash at moment {at}: {bomb.went_off}"
-            await ground.clock.sleep(1.0)
+            await ground.clock.sleep(3.0)
 
     async with running(ground.live(), survive(ground, bomb), check()):
         await ground.clock.sleep(15)
@@ -69,7 +69,7 @@ async def story(at: int, *, cured: bool) -> Operation | None:
             lambda: ground.incidents() and ground.incidents()[-1].status.phase is Phase.CLOSED,
             what=f"the end after a crash at moment {at} ({bomb.went_off})",
         )
-        await ground.clock.sleep(120)
+        await ground.clock.sleep(65)
     (incident,) = ground.incidents()
     assert incident.status.end is not None
     scene = scene_of(ground.store, RemediationPolicySpec(mode=Mode.ENFORCE))
@@ -85,6 +85,7 @@ async def story(at: int, *, cured: bool) -> Operation | None:
     return bomb.went_off
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("cured", [True, False], ids=["cured", "replaced"])
 def test_a_crash_at_any_write_does_nothing_twice_and_strands_nothing(cured: bool) -> None:
     """For every write, before and after it: one reboot, each pod moved once, the same end."""

@@ -122,8 +122,8 @@ def waiting_is_explained(scene: Scene) -> Iterable[str]:
             yield f"{incident.metadata.name}: {status.phase} without a reason"
         if status.phase is Phase.CLOSED and status.end is None:
             yield f"{incident.metadata.name}: closed without an end"
-        if status.phase in REPAIRING and status.open_attempt is None:
-            yield f"{incident.metadata.name}: {status.phase} without an open intent"
+        if status.phase in REPAIRING and status.open_attempt is None and not status.blocked_by:
+            yield f"{incident.metadata.name}: {status.phase} without an open intent or a reason to wait"
 
 
 def nothing_is_stranded(scene: Scene) -> Iterable[str]:
