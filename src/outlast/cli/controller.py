@@ -7,7 +7,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
-from random import Random  # noqa: TID251 - jitter of one process; nothing is decided by it
+from random import Random
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter

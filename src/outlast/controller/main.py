@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from random import Random  # noqa: TID251 - the type of an argument
+from random import Random
 from typing import Protocol
 
 import structlog
