@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from outlast.sim.apiserver.resources import Resource
     from outlast.sim.apiserver.store import Writer
 
+BEFORE_FIRST_APPLY = "before-first-apply"
+"""Owner of what an untracked object held when it was first applied to."""
+
 
 def apply_config(
     resource: Resource,
@@ -47,6 +50,11 @@ def apply_config(
     managed: list[dict[str, Any]] = msgspec.json.decode(
         msgspec.json.encode((old.get("metadata") or {}).get("managedFields") or [])
     )
+    if not managed and old.get("metadata", {}).get("uid"):
+        before_apply = new_entry(BEFORE_FIRST_APPLY, "Update", resource.api_version, "", now)
+        for path in leaves(top_level(old), shape):
+            trie_add(before_apply["fieldsV1"], path)
+        managed.append(before_apply)
     own = next((e for e in managed if _is(e, writer.manager, subresource)), None)
     others = [e for e in managed if e is not own]
     written, _ = changed(top_level(old), top_level(merged), shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from outlast.sim.apiserver import eviction, garbage, jobs, node_lifecycle, scheduling
+from outlast.sim.apiserver import budgets, garbage, jobs, node_lifecycle, scheduling
 from outlast.sim.apiserver.errors import ApiError
 from outlast.sim.apiserver.resources import JOBS, NAMESPACES, NODES, PDBS, PODS
 from outlast.sim.apiserver.storage import Change
@@ -135,7 +135,7 @@ class Controllers:
             garbage.hold_owner(self._store, resource, entry)
 
     def _budget(self, _kind: tuple[str, str], key: tuple[str, str], _uid: str) -> None:
-        eviction.reconcile_budget(self._store, self._store.entry(PDBS, key[1], key[0]))
+        budgets.reconcile_budget(self._store, self._store.entry(PDBS, key[1], key[0]))
 
     def _job(self, kind: tuple[str, str], key: tuple[str, str], uid: str) -> None:
         jobs.reconcile(self._store, self._store.entry(JOBS, key[1], key[0]))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from outlast.sim.apiserver.errors import Cause, bad_request, invalid_value
+from outlast.sim.apiserver.errors import Cause, invalid_value
 from outlast.sim.apiserver.jsonpath import compile_path
 from outlast.sim.apiserver.resources import Resource
 from outlast.sim.apiserver.schema import Schema, compile_schema
 from outlast.sim.apiserver.shapes import META, Shape
-
-if TYPE_CHECKING:
-    from outlast.sim.apiserver.store import Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +33,14 @@ class CustomKind:
     columns: tuple[Column, ...]
     raw_schema: dict[str, Any]
 
-    def admit(
-        self, obj: dict[str, Any], old: dict[str, Any] | None, writer: Writer, subresource: str
-    ) -> list[Cause]:
-        """Prune and default `obj` in place, and say what breaks the schema."""
-        unknown = [f'unknown field "{path}"' for path in sorted(self.schema.prune(obj))]
-        if unknown and writer.unknown_fields == "Strict":
-            version, kind = obj["apiVersion"].rpartition("/")[2], obj["kind"]
-            raise bad_request(
-                f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: '
-                + ", ".join(unknown)
-            )
-        if writer.unknown_fields == "Warn":
-            writer.warnings.extend(unknown)
+    def decode(self, obj: dict[str, Any]) -> list[str]:
+        """Drop what the schema does not know and fill in defaults, in place; the dropped paths."""
+        unknown = self.schema.prune(obj)
         self.schema.default(obj)
+        return unknown
+
+    def validate(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
+        """What breaks the schema."""
         return self.schema.validate(obj, old)
 
 

@@ -89,6 +89,18 @@ def conflict(resource: Resource, name: str, why: str = "") -> ApiError:
     return ApiError(409, "Conflict", message, details=_named(resource, name))
 
 
+def precondition(resource: Resource, name: str, what: str, given: str, found: str) -> ApiError:
+    """409: the object to delete is not the one that was meant."""
+    happened = "deleted and then recreated" if what == "UID" else "modified"
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    message = (
+        f'Operation cannot be fulfilled on {kind} "{name}": the {what} in the precondition ({given}) does '
+        f"not match the {what} in record ({found}). The object might have been {happened}"
+    )
+    details = {"name": name, "kind": resource.kind} | ({"group": resource.group} if resource.group else {})
+    return ApiError(409, "Conflict", message, details=details)
+
+
 def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
     """422: the object breaks rules; each cause names a field."""
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
@@ -130,11 +142,28 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-def undecodable(resource: Resource, why: str) -> ApiError:
-    """400: the body is not an object of this kind."""
-    return bad_request(
-        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
-    )
+class Undecodable(ApiError):
+    """400: the body is not an object of this kind; `why` names the field."""
+
+    def __init__(self, resource: Resource, why: str) -> None:
+        kind = resource.kind
+        super().__init__(
+            400, "BadRequest", f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {why}'
+        )
+        self.why = why
+
+
+PATCH_SHOWN_CHARS_MAX = 1024
+
+
+def unpatchable(error: Undecodable, patch: Any) -> ApiError:
+    """422: the patch makes something that is not an object of the kind."""
+    import msgspec
+
+    shown = msgspec.json.encode(msgspec.json.encode(patch).decode()[:PATCH_SHOWN_CHARS_MAX]).decode()
+    message = f"Invalid value: {shown}: {error.why}"
+    details = {"causes": [{"reason": "FieldValueInvalid", "message": message, "field": "patch"}]}
+    return ApiError(422, "Invalid", f' "" is invalid: patch: {message}', details=details)
 
 
 def unsupported_media(accepted: Sequence[str]) -> ApiError:

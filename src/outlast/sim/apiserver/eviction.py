@@ -6,7 +6,6 @@ human changes them. An accepted eviction is counted in the budget at once and ma
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from outlast.sim.apiserver import errors
@@ -15,12 +14,9 @@ from outlast.sim.apiserver.resources import PDBS, PODS
 from outlast.sim.apiserver.selectors import all_match, from_object
 from outlast.sim.apiserver.storage import Entry
 from outlast.sim.apiserver.store import Deletion, Store, Writer, timestamp
-from outlast.sim.apiserver.tables import parse_time
 
 DISRUPTED_PODS_MAX = 2000
 """Evictions that a budget waits to see; more are refused, as a kube-apiserver does."""
-DISRUPTED_FORGET_S = 120
-"""How long an accepted eviction counts against a budget when the pod does not begin to go."""
 
 _TWO_BUDGETS = (
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -59,13 +55,6 @@ def evict(store: Store, name: str, namespace: str, body: dict[str, Any], writer:
             raise ApiError(500, "", _TWO_BUDGETS)
         if budgets and _must_ask(obj, budgets[0].decode()):
             _spend(store, budgets[0], name, writer)
-    if deletion.uid and deletion.uid != pod.uid:
-        why = (
-            f"the UID in the precondition ({deletion.uid}) does not match the UID in record ({pod.uid}). "
-            "The object might have been deleted and then recreated"
-        )
-        message = f'Operation cannot be fulfilled on Pod "{name}": {why}'
-        raise ApiError(409, "Conflict", message, details={"name": name, "kind": "Pod"})
     store.check_deletion(PODS, pod, deletion)
     if not writer.dry_run and not obj["metadata"].get("deletionTimestamp"):
         _mark(store, name, namespace)
@@ -147,73 +136,3 @@ def _mark(store: Store, name: str, namespace: str) -> None:
         return pod
 
     store.update(PODS, name, mutate, namespace, subresource="status", writer=Writer(manager="kube-apiserver"))
-
-
-def reconcile_budget(store: Store, budget: Entry) -> None:
-    """Bring the status of a budget level with the pods it covers."""
-    obj = budget.decode()
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    terms = from_object(spec.get("selector"))
-    pods = [e.decode() for e in store.entries(PODS, budget.namespace) if all_match(terms, e.labels)]
-    pods = [p for p in pods if (p.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
-    expected = len(pods)
-    desired = _desired(spec, expected)
-    disrupted = _still_disrupted(store, status.get("disruptedPods") or {}, pods)
-    healthy = sum(
-        is_ready(p) and not p["metadata"].get("deletionTimestamp") and p["metadata"]["name"] not in disrupted
-        for p in pods
-    )
-    wanted = {
-        **status,
-        "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected,
-        "disruptionsAllowed": max(0, healthy - desired) if expected else 0,
-        "observedGeneration": obj["metadata"].get("generation", 1),
-        "disruptedPods": disrupted,
-    }  # fmt: skip
-    if not disrupted:
-        del wanted["disruptedPods"]
-    wanted["conditions"] = [_allowed_condition(store, status, wanted)]
-    if wanted != status:
-        store.update(
-            PDBS, budget.name, lambda o: {**o, "status": wanted}, budget.namespace, subresource="status",
-            writer=Writer(manager="kube-controller-manager"),
-        )  # fmt: skip
-
-
-def _desired(spec: dict[str, Any], expected: int) -> int:
-    if "minAvailable" in spec:
-        return scaled(spec["minAvailable"], expected)
-    return max(0, expected - scaled(spec.get("maxUnavailable", 1), expected))
-
-
-def scaled(value: Any, total: int) -> int:
-    """A count, or a percentage of `total` rounded up."""
-    if isinstance(value, str) and value.endswith("%") and value[:-1].isdecimal():
-        return -(-int(value[:-1]) * total // 100)
-    return int(value) if isinstance(value, int) or str(value).isdecimal() else 0
-
-
-def _still_disrupted(store: Store, disrupted: dict[str, str], pods: list[dict[str, Any]]) -> dict[str, str]:
-    present = {p["metadata"]["name"]: p for p in pods}
-    horizon = store.now() - timedelta(seconds=DISRUPTED_FORGET_S)
-    kept = {}
-    for name, when in disrupted.items():
-        pod, moment = present.get(name), parse_time(when)
-        if pod is not None and not pod["metadata"].get("deletionTimestamp") and moment and moment > horizon:
-            kept[name] = when
-    return kept
-
-
-def _allowed_condition(store: Store, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    allowed = new["disruptionsAllowed"] > 0
-    condition = {
-        "type": "DisruptionAllowed", "status": "True" if allowed else "False",
-        "reason": "SufficientPods" if allowed else "InsufficientPods", "message": "",
-        "observedGeneration": new["observedGeneration"],
-    }  # fmt: skip
-    before = next((c for c in old.get("conditions") or () if c.get("type") == "DisruptionAllowed"), None)
-    same = before is not None and before.get("status") == condition["status"]
-    condition["lastTransitionTime"] = (
-        before["lastTransitionTime"] if same and before is not None else timestamp(store.now())
-    )
-    return condition

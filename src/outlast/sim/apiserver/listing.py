@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,17 +130,26 @@ def page(store: Store, resource: Resource, selection: Selection, query: Mapping[
         limit = 0
     entries, keys = collection.at(version)
     selects = selection.predicate()
-    start = bisect_right(keys, after) if after is not None else 0
+    start, end = _span(keys, selection.namespace)
+    if after is not None:
+        start = bisect_right(keys, after)
     chosen: list[Entry] = []
-    for position in range(start, len(keys)):
-        entry = entries[keys[position]]
-        if not selects(entry):
-            continue
+    for position in range(start, end):
         if limit and len(chosen) == limit:
-            left = len(keys) - position if selection.everything else None
-            return Page(chosen, version, _token(version, chosen[-1].key), left)
-        chosen.append(entry)
+            # As in etcd, what remains is counted before anything is selected: the next page may be empty.
+            left = None if selection.labels or selection.fields else end - position
+            return Page(chosen, version, _token(version, keys[position - 1]), left)
+        entry = entries[keys[position]]
+        if selects(entry):
+            chosen.append(entry)
     return Page(chosen, version)
+
+
+def _span(keys: Sequence[Key], namespace: str) -> tuple[int, int]:
+    """Where the keys of a namespace stand; all keys for no namespace."""
+    if not namespace:
+        return 0, len(keys)
+    return bisect_left(keys, (namespace, "")), bisect_left(keys, (namespace + "\0", ""))
 
 
 def _limit(text: str) -> int:

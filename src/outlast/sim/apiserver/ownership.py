@@ -62,7 +62,7 @@ def leaves(value: Any, shape: Shape, path: Path = (), name: str = "") -> Iterato
             yield segment
             if isinstance(item, dict):
                 yield from leaves(item, shape.item or PLAIN, segment)
-    elif path:
+    elif len(path) > 1 or (path and value != {}):
         yield path
 
 
@@ -195,6 +195,9 @@ def track_update(
 ) -> list[dict[str, Any]]:
     """managedFields after a plain write from `old` to `new`; those of `old` where nothing changed."""
     entries: list[dict[str, Any]] = list((old.get("metadata") or {}).get("managedFields") or ())
+    if not entries and old.get("metadata", {}).get("uid"):
+        # As in the reference: what nobody owned at birth is not tracked before the first apply.
+        return entries
     written, removed = changed(top_level(old), top_level(new), shape)
     if not written and not removed:
         return entries

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from outlast.sim.apiserver import errors, strategy
+from outlast.sim.apiserver import errors, field_types, strategy
 from outlast.sim.apiserver.apply import apply_config
 from outlast.sim.apiserver.crd import accepted_status, definition_problems, to_resource
 from outlast.sim.apiserver.errors import ApiError, Cause
@@ -156,6 +156,7 @@ class Store:
         obj = _as_object(resource, obj)
         meta = obj["metadata"]
         self._check_envelope(resource, obj, namespace)
+        _decode_fields(resource, obj, writer)
         name = meta.get("name") or ""
         if not name and meta.get("generateName"):
             name = meta["name"] = meta["generateName"] + self._suffix()
@@ -182,8 +183,9 @@ class Store:
             meta["managedFields"] = managed
         else:
             empty: dict[str, Any] = {"metadata": {}}
-            asked = {k: v for k, v in obj.items() if k != "status"} if resource.kind != "Node" else obj
+            asked = {k: v for k, v in obj.items() if k != "status"}
             meta["managedFields"] = self._track(resource, empty, asked, writer, "")
+        strategy.admit_create(resource, obj)
         entry = self._store(resource, obj, writer)
         if resource is CUSTOM_RESOURCE_DEFINITIONS and not writer.dry_run:
             entry = self._serve(entry)
@@ -224,6 +226,7 @@ class Store:
                     f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
                 )
             raise errors.bad_request(why)
+        _decode_fields(resource, new, writer)
         self._check_preconditions(resource, entry, new["metadata"], put=put, subresource=subresource)
         new = strategy.prepare_update(resource, old, new, subresource)
         _keep_identity(resource, name, old["metadata"], new["metadata"])
@@ -261,7 +264,10 @@ class Store:
             raise errors.unsupported_media(accepted)
         if content_type == MERGE and not isinstance(body, dict):
             raise errors.bad_request("error decoding patch: the patch is not an object")
-        return self.update(resource, name, mutate, namespace, subresource=subresource, writer=writer)
+        try:
+            return self.update(resource, name, mutate, namespace, subresource=subresource, writer=writer)
+        except errors.Undecodable as error:
+            raise errors.unpatchable(error, body) from error
 
     def apply(
         self,
@@ -280,6 +286,7 @@ class Store:
             raise errors.bad_request("metadata.managedFields must be nil")
         self._check_envelope(resource, config, namespace)
         config["metadata"].setdefault("name", name)
+        _decode_fields(resource, config, writer)
         existing = self.collection(resource).entries.get((namespace if resource.namespaced else "", name))
         if existing is None:
             if subresource:
@@ -287,7 +294,12 @@ class Store:
             return self._create_by_apply(resource, config, namespace, writer)
         old = existing.decode()
         merged, managed = apply_config(
-            resource, old, config, writer=writer, subresource=subresource, now=timestamp(self.now())
+            resource,
+            existing.decode(),
+            config,
+            writer=writer,
+            subresource=subresource,
+            now=timestamp(self.now()),
         )
         self._check_preconditions(resource, existing, config["metadata"], put=False, subresource=subresource)
         new = strategy.prepare_update(resource, existing.decode(), merged, subresource)
@@ -324,6 +336,8 @@ class Store:
         self.check_deletion(resource, entry, options)
         obj = entry.decode()
         meta = obj["metadata"]
+        if resource is NAMESPACES and obj["spec"].get("finalizers"):
+            return self._terminate(entry, obj, writer), False
         grace_s = self._grace(resource, obj, options)
         self._set_propagation_finalizer(resource, meta, options, writer)
         if not meta.get("finalizers") and grace_s == 0:
@@ -343,17 +357,22 @@ class Store:
         meta["deletionTimestamp"] = timestamp(self.now() + timedelta(seconds=grace_s))
         meta["deletionGracePeriodSeconds"] = grace_s
 
+    def _terminate(self, entry: Entry, obj: dict[str, Any], writer: Writer) -> Entry:
+        """Begin to empty a namespace."""
+        if obj["metadata"].get("deletionTimestamp"):
+            return entry
+        self._begin_deletion(obj["metadata"], 0)
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        return self._store(NAMESPACES, obj, writer)
+
     def check_deletion(self, resource: Resource, entry: Entry, options: Deletion) -> None:
         """Refuse with 409 where a precondition does not hold."""
         if options.uid and options.uid != entry.uid:
-            why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {entry.uid}"
-            raise errors.conflict(resource, entry.name, why)
+            raise errors.precondition(resource, entry.name, "UID", options.uid, entry.uid)
         if options.version and options.version != str(entry.version):
-            why = (
-                f"Precondition failed: ResourceVersion in precondition: {options.version}, "
-                f"ResourceVersion in object meta: {entry.version}"
+            raise errors.precondition(
+                resource, entry.name, "ResourceVersion", options.version, str(entry.version)
             )
-            raise errors.conflict(resource, entry.name, why)
 
     def _grace(self, resource: Resource, obj: dict[str, Any], options: Deletion) -> int:
         if not resource.graceful:
@@ -494,7 +513,7 @@ class Store:
                 )
                 causes.append(errors.forbidden_field("metadata.finalizers", why))
         if resource.custom is not None:
-            causes.extend(resource.custom.admit(obj, old, writer, subresource))
+            causes.extend(resource.custom.validate(obj, old))
         elif resource is CUSTOM_RESOURCE_DEFINITIONS and not subresource:
             causes.extend(definition_problems(obj))
         elif not subresource:
@@ -572,29 +591,28 @@ def _as_object(resource: Resource, obj: Any) -> dict[str, Any]:
     if meta is None:
         meta = {}
     if not isinstance(meta, dict):
-        raise errors.undecodable(resource, f"json: cannot unmarshal {_go_type(meta)} into metadata")
-    for name in ("labels", "annotations"):
-        values = meta.get(name)
-        if values is None:
-            continue
-        members = list(values.values()) if isinstance(values, dict) else [values]
-        wrong = next((v for v in members if not isinstance(v, str) or members == [values]), None)
-        if wrong is not None:
-            where = f"Go struct field ObjectMeta.metadata.{name} of type string"
-            why = f"json: cannot unmarshal {_go_type(wrong)} into {where}"
-            raise errors.undecodable(resource, why)
+        raise errors.Undecodable(
+            resource, "json: cannot unmarshal into Go struct field ObjectMeta of metadata"
+        )
     cleaned = {
         k: v for k, v in meta.items() if v is not None and not (v in ({}, []) and k != "managedFields")
     }
     return {**obj, "metadata": cleaned}
 
 
-def _go_type(value: Any) -> str:
-    """How the reference server names the JSON type of a value it cannot decode."""
-    if isinstance(value, bool):
-        return "bool"
-    names: tuple[tuple[type, str], ...] = ((str, "string"), (dict, "object"), (list, "array"))
-    return next((name for type_, name in names if isinstance(value, type_)), "number")
+def _decode_fields(resource: Resource, obj: dict[str, Any], writer: Writer) -> None:
+    """Refuse wrong types, drop unknown fields, and fill in defaults of custom kinds, in place."""
+    try:
+        unknown = field_types.check(resource.group, resource.kind, obj)
+    except field_types.WrongType as error:
+        raise errors.Undecodable(resource, str(error)) from error
+    if resource.custom is not None:
+        unknown += resource.custom.decode(obj)
+    listed = [f'unknown field "{path}"' for path in sorted(unknown)]
+    if listed and writer.unknown_fields == "Strict":
+        raise errors.Undecodable(resource, "strict decoding error: " + ", ".join(listed))
+    if writer.unknown_fields == "Warn":
+        writer.warnings.extend(listed)
 
 
 _IMMUTABLE = (

@@ -53,7 +53,6 @@ def prepare_create(resource: Resource, obj: dict[str, Any]) -> None:
             status = obj.setdefault("status", {})
             status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
             status["nodeInfo"] = {**dict.fromkeys(_NODE_INFO, ""), **(status.get("nodeInfo") or {})}
-            _taint_until_ready(obj)
         case "CustomResourceDefinition":
             spec = obj.setdefault("spec", {})
             spec.setdefault("conversion", {"strategy": "None"})
@@ -79,6 +78,16 @@ def prepare_create(resource: Resource, obj: dict[str, Any]) -> None:
                 "currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0,
                 "numberReady": 0,
             }  # fmt: skip
+
+
+def admit_create(resource: Resource, obj: dict[str, Any]) -> None:
+    """What admission adds, in place; the creator does not own it."""
+    if resource.custom is not None:
+        return
+    if resource.kind == "Node":
+        _taint_until_ready(obj)
+    elif resource.kind == "Pod":
+        _admit_pod(obj)
 
 
 def _taint_until_ready(node: dict[str, Any]) -> None:
@@ -108,9 +117,16 @@ def default_pod_spec(spec: dict[str, Any]) -> None:
 def _default_pod(pod: dict[str, Any]) -> None:
     spec = pod.setdefault("spec", {})
     default_pod_spec(spec)
+    spec.setdefault("enableServiceLinks", True)
+    requested = [c.get("resources") or {} for c in spec.get("containers", ())]
+    plain = not any(r.get("requests") or r.get("limits") for r in requested)
+    pod["status"] = {"phase": "Pending", "qosClass": "BestEffort" if plain else "Burstable"}
+
+
+def _admit_pod(pod: dict[str, Any]) -> None:
+    spec = pod["spec"]
     spec.setdefault("serviceAccountName", "default")
     spec.setdefault("serviceAccount", spec["serviceAccountName"])
-    spec.setdefault("enableServiceLinks", True)
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("priority", _PRIORITIES.get(spec.get("priorityClassName", ""), 0))
     tolerations = spec.setdefault("tolerations", [])
@@ -120,9 +136,6 @@ def _default_pod(pod: dict[str, Any]) -> None:
                 {"key": key, "operator": "Exists", "effect": "NoExecute",
                  "tolerationSeconds": DEFAULT_TOLERATION_S}
             )  # fmt: skip
-    requested = [c.get("resources") or {} for c in spec.get("containers", ())]
-    plain = not any(r.get("requests") or r.get("limits") for r in requested)
-    pod["status"] = {"phase": "Pending", "qosClass": "BestEffort" if plain else "Burstable"}
 
 
 def _tolerates_no_execute(toleration: dict[str, Any], key: str) -> bool:
@@ -271,7 +284,8 @@ def _validate_node(node: dict[str, Any]) -> list[Cause]:
     causes: list[Cause] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
-        path = f"spec.taints[{index}]"
+        # The reference names this field by a path that it does not have.
+        path = f"metadata.taints[{index}]"
         key, effect = taint.get("key", ""), taint.get("effect", "")
         if problem := label_key_problem(key):
             causes.append(invalid_value(f"{path}.key", key, problem))
