@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from outlast.adapters.kubernetes import KubernetesCluster, Limits, access_with_token
+from outlast.adapters.kubernetes import Access, KubernetesCluster, Limits, access_with_token
+from outlast.adapters.kubernetes.credentials import FileCredential, SecretFiles
 from outlast.model.cluster import NODES, PODS
 from outlast.ports.cluster import (
     ClusterError,
@@ -223,6 +225,26 @@ async def test_a_refused_credential_is_renewed_once() -> None:
         with pytest.raises(Unauthorized):
             await b.cluster.patch(NODES, "n1", CORDON)
         assert len(b.server.calls) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_rotated_token_is_read_again_when_the_old_one_is_refused(tmp_path: Path) -> None:
+    """The kubelet replaced the file a moment ago: the request goes through, a write included."""
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    async def answerer(call: Call) -> None:
+        if call.headers["authorization"] == "Bearer new":
+            await good(call)
+        else:
+            token.write_text("new")
+            await call.answer(401, status(401, "Unauthorized", "Unauthorized"))
+
+    async with hostile(answerer) as server:
+        access = Access(server.url, credentials=FileCredential(SecretFiles(token=token)))
+        async with KubernetesCluster(access, clock=VirtualClock(instant=True), rng=Random(1)) as cluster:
+            await cluster.patch(NODES, "n1", CORDON)
+        assert len(server.calls) == 2
 
 
 @pytest.mark.asyncio
