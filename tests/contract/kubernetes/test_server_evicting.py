@@ -19,28 +19,21 @@ class Workload:
         self.pods = f"/api/v1/namespaces/{space}/pods"
         self.budgets = f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets"
 
-    def replica_set(self, name: str, replicas: int) -> dict[str, Any]:
-        """A ReplicaSet that is satisfied by pods of ours; a reference to it."""
+    def replica_set(self, name: str, replicas: int) -> None:
+        """A ReplicaSet that adopts the pods."""
         template = {
             "metadata": {"labels": {"app": "w"}},
             "spec": {"nodeName": self.node, "containers": [{"name": "c", "image": "i:1"}]},
         }
         path = self.pods.replace("/api/v1/", "/apis/apps/v1/").replace("/pods", "/replicasets")
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "w"}}, "template": template}
-        made = self.server.ok("POST", path, {"metadata": {"name": name}, "spec": spec})
-        return {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
-            "name": name,
-            "uid": made["metadata"]["uid"],
-            "controller": True,
-        }
+        self.server.ok("POST", path, {"metadata": {"name": name}, "spec": spec})
 
-    def run(self, *names: str, ready: bool = True, owner: dict[str, Any] | None = None) -> None:
+    def run(self, *names: str, ready: bool = True) -> None:
         """Running pods."""
         for name in names:
             spec = {"nodeName": self.node, "containers": [{"name": "c", "image": "i:1"}]}
-            meta = {"name": name, "labels": {"app": "w"}, "ownerReferences": [owner] if owner else []}
+            meta = {"name": name, "labels": {"app": "w"}}
             self.server.ok("POST", self.pods, {"metadata": meta, "spec": spec})
             self.be(name, ready=ready)
 
@@ -135,9 +128,18 @@ def test_a_relative_budget_counts_what_the_controller_wants(
     workload: Workload, spec: dict[str, Any], allowed: int
 ) -> None:
     """Half of four must stay; one of four may be away."""
-    replica_set = workload.replica_set("rs", 4)
-    workload.run("a", "b", "c", "d", owner=replica_set)
+    workload.run("a", "b", "c", "d")
+    workload.replica_set("rs", 4)
     workload.budget("pdb", allowed, **spec)
+
+
+def test_an_evicted_pod_of_a_replica_set_is_replaced(workload: Workload) -> None:
+    """The controller makes a new one as soon as the old one is terminating."""
+    workload.run("a")
+    workload.replica_set("rs", 1)
+    until("the pod is adopted", lambda: "ownerReferences" in workload.pod("a")["metadata"])
+    assert workload.evict("a").status == 201
+    until("a replacement", lambda: len(workload.server.ok("GET", workload.pods)["items"]) == 2)
 
 
 def test_a_budget_opens_again_when_pods_come_back(workload: Workload) -> None:

@@ -9,15 +9,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from outlast.sim.apiserver import budgets, garbage, jobs, node_lifecycle, scheduling
+from outlast.sim.apiserver import budgets, garbage, jobs, node_lifecycle, scheduling, workloads
 from outlast.sim.apiserver.errors import ApiError
-from outlast.sim.apiserver.resources import JOBS, NAMESPACES, NODES, PDBS, PODS
-from outlast.sim.apiserver.storage import Change
+from outlast.sim.apiserver.resources import (
+    DAEMONSETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODS,
+    REPLICASETS,
+)
+from outlast.sim.apiserver.storage import Change, Entry
 from outlast.sim.apiserver.store import Store
 
 BATCH_MAX = 200
 """Pieces of work done before other tasks get their turn."""
 Work = tuple[str, tuple[str, str], tuple[str, str], str]
+
+_WORKLOADS: dict[tuple[str, str], Callable[[Store, Entry], None]] = {
+    REPLICASETS.key: workloads.reconcile_replica_set,
+    DEPLOYMENTS.key: workloads.reconcile_deployment,
+    DAEMONSETS.key: workloads.reconcile_daemon_set,
+}
+_CONTROLLED = {JOBS.key: "job", **dict.fromkeys(_WORKLOADS, "workload")}
 
 
 class Controllers:
@@ -26,6 +42,7 @@ class Controllers:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._work: dict[Work, None] = {}
+        self._unbound: dict[tuple[str, str], None] = {}
         self._wake = asyncio.Event()
         store.storage.observe(self._mark)
         self._do: dict[str, Callable[[tuple[str, str], tuple[str, str], str], None]] = {
@@ -37,6 +54,7 @@ class Controllers:
             "node": self._node,
             "pod": self._pod,
             "namespace": self._namespace,
+            "workload": self._workload,
         }
 
     async def run(self) -> None:
@@ -77,13 +95,13 @@ class Controllers:
             self._add("held", kind, entry.key)
         for owner in entry.owners:
             if (found := self._store.storage.uids.get(owner)) is not None:
-                self._add("job" if found[0] == JOBS.key else "held", *found)
+                self._add(_CONTROLLED.get(found[0], "held"), *found)
         if kind == PODS.key:
             self._pod_changed(change)
         elif kind == PDBS.key and change.type != "DELETED":
             self._add("budget", kind, entry.key)
-        elif kind == JOBS.key and change.type != "DELETED":
-            self._add("job", kind, entry.key)
+        elif kind in _CONTROLLED and change.type != "DELETED":
+            self._add(_CONTROLLED[kind], kind, entry.key)
         elif kind == NODES.key:
             self._node_changed(change)
         if b'"deletionTimestamp"' in entry.raw or change.type == "DELETED":
@@ -97,19 +115,26 @@ class Controllers:
             if budget[0] == entry.namespace:
                 self._add("budget", PDBS.key, budget)
         if change.type != "DELETED" and not entry.fields.get("spec.nodeName"):
+            self._unbound[entry.key] = None
             self._add("pod", PODS.key, entry.key)
-        elif change.type == "DELETED" or entry.fields.get("status.phase") in ("Succeeded", "Failed"):
+            return
+        self._unbound.pop(entry.key, None)
+        if change.type == "DELETED" or entry.fields.get("status.phase") in ("Succeeded", "Failed"):
             self._retry_pending()
 
     def _node_changed(self, change: Change) -> None:
         if change.type != "DELETED":
             self._add("node", NODES.key, change.entry.key)
-        if change.type == "ADDED" or node_lifecycle.changes_scheduling(change):
+        waiting = bool(self._unbound)
+        daemons = self._store.storage.collection(DAEMONSETS.key).keys
+        if (waiting or daemons) and node_lifecycle.changes_scheduling(change):
             self._retry_pending()
+            for key in daemons:
+                self._add("workload", DAEMONSETS.key, key)
 
     def _retry_pending(self) -> None:
-        for pod in self._store.entries(PODS, field_selector="spec.nodeName=,status.phase=Pending"):
-            self._add("pod", PODS.key, pod.key)
+        for key in self._unbound:
+            self._add("pod", PODS.key, key)
 
     def _owner_gone(self, _kind: tuple[str, str], _key: tuple[str, str], uid: str) -> None:
         for kind, key in sorted(self._store.storage.dependents.get(uid, ())):
@@ -140,6 +165,12 @@ class Controllers:
     def _job(self, kind: tuple[str, str], key: tuple[str, str], uid: str) -> None:
         jobs.reconcile(self._store, self._store.entry(JOBS, key[1], key[0]))
         self._held(kind, key, uid)
+
+    def _workload(self, kind: tuple[str, str], key: tuple[str, str], uid: str) -> None:
+        resource = self._store.catalogue.stored(kind)
+        if resource is not None:
+            _WORKLOADS[kind](self._store, self._store.entry(resource, key[1], key[0]))
+            self._held(kind, key, uid)
 
     def _node(self, _kind: tuple[str, str], key: tuple[str, str], _uid: str) -> None:
         node_lifecycle.reconcile(self._store, key[1])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from outlast.sim.apiserver.resources import NODES
 from outlast.sim.apiserver.storage import Change
 from outlast.sim.apiserver.store import Store, Writer, timestamp
@@ -26,39 +28,77 @@ _BY_CONDITION = {
 _OURS = frozenset(_PREFIX + name for name in (*_BY_CONDITION.values(), "unschedulable"))
 
 
-def wanted_keys(node: dict[str, Any]) -> set[str]:
+class _Taint(msgspec.Struct):
+    key: str
+    effect: str = ""
+
+
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _Spec(msgspec.Struct):
+    unschedulable: bool = False
+    taints: list[_Taint] = []
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _Meta(msgspec.Struct):
+    annotations: dict[str, str] = {}
+
+
+class _Node(msgspec.Struct):
+    """The fields that decide; a whole node is many times larger."""
+
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Amounts(msgspec.Struct):
+    allocatable: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Placement(msgspec.Struct):
+    """What the scheduler looks at beside labels."""
+
+    spec: msgspec.Raw = msgspec.Raw(b"")
+    status: _Amounts = msgspec.field(default_factory=_Amounts)
+
+
+_placement = msgspec.json.Decoder(_Placement).decode
+_look = msgspec.json.Decoder(_Node).decode
+
+
+def wanted_keys(node: _Node) -> set[str]:
     """Keys of the NoSchedule taints that the node's state asks for."""
-    keys = set()
-    if (node.get("spec") or {}).get("unschedulable"):
-        keys.add(_PREFIX + "unschedulable")
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    for condition in conditions:
-        name = _BY_CONDITION.get((condition.get("type", ""), condition.get("status", "")))
-        if name:
-            keys.add(_PREFIX + name)
-    return keys
+    names = {_BY_CONDITION.get((c.type, c.status), "") for c in node.status.conditions} - {""}
+    if node.spec.unschedulable:
+        names.add("unschedulable")
+    return {_PREFIX + name for name in names}
 
 
 def reconcile(store: Store, name: str) -> None:
     """Bring the taints of a node level with its state."""
-    node = store.get(NODES, name)
-    taints = (node.get("spec") or {}).get("taints") or []
-    present = {t["key"] for t in taints if t.get("effect") == "NoSchedule" and t["key"] in _OURS}
+    node = _look(store.entry(NODES, name).raw)
+    present = {t.key for t in node.spec.taints if t.effect == "NoSchedule" and t.key in _OURS}
     wanted = wanted_keys(node)
-    annotated = TTL_ANNOTATION in (node["metadata"].get("annotations") or {})
-    if present == wanted and annotated:
+    if present == wanted and TTL_ANNOTATION in node.metadata.annotations:
         return
     now = timestamp(store.now())
 
     def mutate(obj: dict[str, Any]) -> dict[str, Any]:
+        spec = obj.setdefault("spec", {})
         kept = [
-            t
-            for t in taints
+            t for t in spec.get("taints") or ()
             if t.get("effect") != "NoSchedule" or t["key"] not in _OURS or t["key"] in wanted
-        ]
+        ]  # fmt: skip
         added = [{"key": k, "effect": "NoSchedule", "timeAdded": now} for k in sorted(wanted - present)]
         obj["metadata"].setdefault("annotations", {}).setdefault(TTL_ANNOTATION, "0")
-        spec = obj.setdefault("spec", {})
         spec["taints"] = [*kept, *added]
         if not spec["taints"]:
             del spec["taints"]
@@ -68,10 +108,11 @@ def reconcile(store: Store, name: str) -> None:
 
 
 def changes_scheduling(change: Change) -> bool:
-    """Whether pods that found no node may find this one now."""
-    if change.previous is None or change.type == "DELETED":
-        return False
-    old, new = change.previous.decode(), change.entry.decode()
-    if old.get("spec") != new.get("spec") or change.previous.labels != change.entry.labels:
+    """Whether pods that found no node may find one now, or the other way round."""
+    if change.previous is None or change.type == "DELETED" or change.previous.labels != change.entry.labels:
         return True
-    return bool((old.get("status") or {}).get("allocatable") != (new.get("status") or {}).get("allocatable"))
+    old, new = _placement(change.previous.raw), _placement(change.entry.raw)
+    same = bytes(old.spec) == bytes(new.spec) and bytes(old.status.allocatable) == bytes(
+        new.status.allocatable
+    )
+    return not same

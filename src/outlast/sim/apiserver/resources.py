@@ -40,7 +40,6 @@ class Resource:
     categories: tuple[str, ...] = ()
     status: bool = False
     """Has a status subresource, so that main writes and status writes cannot touch each other."""
-    scale: bool = False
     generation: bool = False
     """`metadata.generation` counts changes of what the user asks for."""
     status_keeps_meta: bool = True
@@ -119,14 +118,16 @@ PDBS = Resource(
 )  # fmt: skip
 
 
-def _apps(kind: str, plural: str, short: str, *, scale: bool = True) -> Resource:
+def _apps(kind: str, plural: str, short: str) -> Resource:
     return Resource(
-        "apps", "v1", kind, plural, short_names=(short,), categories=("all",), status=True, scale=scale,
+        "apps", "v1", kind, plural, short_names=(short,), categories=("all",), status=True,
         generation=True, shape=CONTROLLER,
     )  # fmt: skip
 
 
-DAEMONSETS = _apps("DaemonSet", "daemonsets", "ds", scale=False)
+DAEMONSETS = _apps("DaemonSet", "daemonsets", "ds")
+DEPLOYMENTS = _apps("Deployment", "deployments", "deploy")
+REPLICASETS = _apps("ReplicaSet", "replicasets", "rs")
 
 BUILT_IN: tuple[Resource, ...] = (
     NAMESPACES, NODES, PODS, EVENTS, LEASES, JOBS, PDBS, CUSTOM_RESOURCE_DEFINITIONS, DAEMONSETS,
@@ -136,8 +137,7 @@ BUILT_IN: tuple[Resource, ...] = (
           returns_deleted=True, shape=SERVICE),
     _core("ServiceAccount", "serviceaccounts", short_names=("sa",), returns_deleted=True),
     _core("PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), status=True),
-    _apps("Deployment", "deployments", "deploy"),
-    _apps("ReplicaSet", "replicasets", "rs"),
+    DEPLOYMENTS, REPLICASETS,
     _apps("StatefulSet", "statefulsets", "sts"),
     Resource(_RBAC, "v1", "Role", "roles"),
     Resource(_RBAC, "v1", "RoleBinding", "rolebindings"),

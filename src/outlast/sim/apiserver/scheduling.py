@@ -110,17 +110,40 @@ def schedule(store: Store, name: str, namespace: str) -> None:
         return
     asks = requested(pod)
     reasons: dict[str, int] = {}
-    nodes = list(store.list(NODES))
-    for node in nodes:
-        node_name = node["metadata"]["name"]
-        why = refusal(pod, node) or _lack(store, node, node_name, asks)
+    entries = store.collection(NODES).entries
+    names = _named(pod)
+    candidates = [e for n in names if (e := entries.get(("", n)))] if names else store.entries(NODES)
+    for candidate in candidates:
+        node = candidate.decode()
+        why = refusal(pod, node) or _lack(store, node, candidate.name, asks)
         if not why:
-            binding = {"metadata": {"name": name}, "target": {"name": node_name}}
+            binding = {"metadata": {"name": name}, "target": {"name": candidate.name}}
             bind(store, name, namespace, binding, Writer(manager="kube-scheduler"))
             return
         reasons[why] = reasons.get(why, 0) + 1
+    others = len(entries) - len(candidates)
+    if others:
+        why = "node(s) didn't match Pod's node affinity/selector"
+        reasons[why] = reasons.get(why, 0) + others
     listed = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
-    _report(store, name, namespace, f"0/{len(nodes)} nodes are available: {listed}.")
+    _report(store, name, namespace, f"0/{len(entries)} nodes are available: {listed}.")
+
+
+def _named(pod: Mapping[str, Any]) -> list[str]:
+    """The only nodes that a pod's affinity lets it run on, where it names them."""
+    affinity = (((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    names: list[str] = []
+    for term in affinity.get("nodeSelectorTerms") or ():
+        fields = [
+            f for f in term.get("matchFields") or ()
+            if f.get("key") == "metadata.name" and f.get("operator") == "In"
+        ]  # fmt: skip
+        if not fields:
+            return []
+        names.extend(fields[0].get("values") or ())
+    return names
 
 
 def _lack(store: Store, node: Mapping[str, Any], name: str, asks: Mapping[str, int]) -> str:

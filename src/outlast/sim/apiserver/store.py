@@ -502,7 +502,7 @@ class Store:
         subresource: str,
     ) -> None:
         meta = obj["metadata"]
-        causes: list[Cause] = strategy.validate_meta(meta)
+        causes: list[Cause] = strategy.validate_meta(meta, old["metadata"] if old is not None else {})
         if old is not None and meta.get("deletionTimestamp"):
             added = set(meta.get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
             if added:

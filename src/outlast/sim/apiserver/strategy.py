@@ -213,12 +213,12 @@ def asks_differently(resource: Resource, old: dict[str, Any], new: dict[str, Any
     }
 
 
-def validate_meta(meta: dict[str, Any]) -> list[Cause]:
-    """Rules that hold for the metadata of every kind."""
+def validate_meta(meta: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+    """Rules that hold for the metadata of every kind; what is as it was before is not looked at again."""
     causes: list[Cause] = []
     for field, value_problem in (("labels", label_value_problem), ("annotations", None)):
         values = meta.get(field)
-        if values is None:
+        if values is None or values == old.get(field):
             continue
         for key, value in values.items():
             if problem := label_key_problem(key if field == "labels" else key.lower()):
