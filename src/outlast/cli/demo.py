@@ -75,13 +75,13 @@ async def _demo(wishes: _Wishes) -> int:
         with _kubeconfig(play) as path:
             screen.begin(play, follower, dashboard=url, kubeconfig=path)
             over = await _until_over_or_stopped(play, screen, stopped)
+            if over is None:
+                print(f"outlast demo: stopped in minute {play.world.minute:.0f}.", file=sys.stderr)
+                return EXIT_OK
             report = play.report()
-            screen.end(report, stays=over is not None and not wishes.exit_when_done)
-            if over is not None and not wishes.exit_when_done:
+            screen.end(report, stays=not wishes.exit_when_done)
+            if not wishes.exit_when_done:
                 await stopped.wait()
-    if over is None:
-        print("outlast demo: stopped before the script was over.", file=sys.stderr)
-        return EXIT_OK
     return EXIT_OK if report.ok else EXIT_FAULT
 
 

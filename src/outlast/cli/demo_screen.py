@@ -221,7 +221,7 @@ def print_summary(out: Console, report: Report, *, stays: bool) -> None:
     good = "green" if not report.violations else "bold red"
     out.print(
         Text(
-            f"{count(len(report.violations), 'invariant')} violated, "
+            f"{count(len(report.violations), 'invariant')} violated in {report.checks:,} looks, "
             f"{count(len(report.false_drains), 'false drain')}, "
             f"{count(len(report.crashes), 'crash', 'crashes')}",
             good,

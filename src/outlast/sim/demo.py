@@ -73,6 +73,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     incidents: tuple[IncidentSummary, ...]
     false_drains: tuple[str, ...]
     violations: tuple[str, ...]
+    checks: int
+    """How often the invariants were held against the world."""
     crashes: tuple[str, ...]
     reboots: int
     replaced: int
@@ -172,7 +174,8 @@ class Demo:
         wrongly = false_drains(self.scenario, names, incidents)
         agents = self._agents
         crashes = tuple(agents.crashes) if agents is not None else ()
-        violations: tuple[str, ...] = ()
+        referee = self.world.referee
+        violations = (*referee.violations, *referee.at_the_end()) if referee is not None else ()
         over = self.world.script_is_over and self._is_over()
         kubelets = self.world.kubelets
         return Report(
@@ -185,8 +188,9 @@ class Demo:
             incidents=tuple(summary(i) for i in sorted(incidents, key=lambda i: i.spec.opened_at)),
             false_drains=wrongly,
             violations=violations,
+            checks=referee.looks if referee is not None else 0,
             crashes=crashes,
-            reboots=len(kubelets.reboots) if kubelets is not None else 0,
+            reboots=kubelets.reboots.total() if kubelets is not None else 0,
             replaced=len(self.world.karpenter.replaced),
             agent_writes=dict(agents.writes) if agents is not None else {},
             controller_writes=dict(self.controller_writes),

@@ -7,6 +7,7 @@ would: it compares the boot id first, so that a second run of the same intent do
 from __future__ import annotations
 
 import contextlib
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, Protocol
@@ -33,6 +34,7 @@ START_S: Final = 2.0
 STOP_S: Final = 6.0
 CHECKPOINT_S: Final = (35.0, 80.0)
 """How long a job takes to make a checkpoint durable."""
+ENDED_MAX: Final = 10_000
 AGENT_START_S: Final = 8.0
 """From a kubelet that is up to the agent's container that runs."""
 DRIVER_S: Final = 4.0
@@ -64,8 +66,10 @@ class Kubelets:
         self._machines: dict[str, Machine] = {}
         self._seen: dict[str, str] = {}
         """Pod uid -> the last thing begun for it."""
-        self.reboots: list[str] = []
-        """Names of the machines that were rebooted, in order."""
+        self.reboots: Counter[str] = Counter()
+        """How often each machine really rebooted."""
+        self.ended: deque[str] = deque(maxlen=ENDED_MAX)
+        """uids of the pods whose containers really ended, newest last."""
         store.storage.observe(self._on_change)
 
     def join(self, machine: Machine) -> None:
@@ -175,6 +179,8 @@ class Kubelets:
         pod = self._store.get(PODS, meta["name"], meta["namespace"])
         if pod["spec"].get("restartPolicy") == "Never" and pod["status"].get("phase") == "Running":
             self._end(meta, 143, "")
+        else:
+            self.ended.append(meta["uid"])
         self._remove(meta)
 
     def _remove(self, meta: Mapping[str, Any]) -> None:
@@ -183,6 +189,7 @@ class Kubelets:
             self._store.delete(PODS, meta["name"], meta["namespace"], options, _KUBELET)
 
     def _end(self, meta: Mapping[str, Any], exit_code: int, message: str) -> None:
+        self.ended.append(meta["uid"])
         phase = "Succeeded" if exit_code == 0 else "Failed"
         now = timestamp(self._clock.now())
         ended = {
@@ -223,7 +230,7 @@ class Kubelets:
         if _option(words, "--if-boot-id") != machine.boot_id:
             self._end(pod["metadata"], 0, "the machine has booted since; nothing to do")
         elif "reboot" in words:
-            self.reboots.append(node_name)
+            self.reboots[node_name] += 1
             self._go_down(machine)
         else:
             self._end(pod["metadata"], 2, f"this machine cannot do: {' '.join(words)[:200]}")

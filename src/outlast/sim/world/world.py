@@ -27,6 +27,7 @@ from outlast.sim.world.clock import PacedClock
 from outlast.sim.world.karpenter import Karpenter
 from outlast.sim.world.kubelet import AgentSwitch, Kubelets
 from outlast.sim.world.machine import Machine
+from outlast.sim.world.referee import Referee
 from outlast.sim.world.scenario import Happening, Scenario
 from outlast.sim.world.workloads import Workloads
 
@@ -67,6 +68,7 @@ class World:
         self._left_to_happen = sum(len(s.happenings) for s in scenario.stories)
         self._workloads = Workloads(self.store, self.agenda, scenario.shape)
         self.kubelets: Kubelets | None = None
+        self.referee: Referee | None = None
         self.karpenter = Karpenter(
             self.store, self.agenda, clock, terminate=self._terminate, launch=self._launch
         )
@@ -83,6 +85,7 @@ class World:
     def populate(self, agents: AgentSwitch) -> None:
         """Switch the machines on."""
         self.kubelets = Kubelets(self.store, self.agenda, self.clock, self._rng, agents)
+        self.referee = Referee(self.store, self.kubelets)
         for i in range(self.scenario.shape.nodes):
             self._launch(rack_name(i, self.scenario.shape.nodes_per_rack))
 
