@@ -21,7 +21,7 @@ from outlast.controller.options import ControllerOptions
 from outlast.model.health import NODE_HEALTHS, Fault, FaultClass, FaultState, GpuIdentity, Scope, Subsystem
 from outlast.model.incident import INCIDENTS, Incident
 from outlast.model.names import ACCELERATED_HARDWARE_READY, AGENT_LEASE_PREFIX, REPAIR_LABEL, SYSTEM_NAMESPACE
-from outlast.model.policy import REMEDIATION_POLICIES
+from outlast.model.policy import REMEDIATION_POLICIES, RemediationPolicy
 from outlast.ports.cluster import EventNote
 from outlast.schema.crds import definitions
 from outlast.sim.apiserver import Store, Writer
@@ -346,6 +346,19 @@ class Playground:
         """All incidents, oldest first."""
         found = [msgspec.json.decode(e.raw, type=Incident) for e in self.store.entries(INCIDENTS)]
         return sorted(found, key=lambda i: i.spec.opened_at)
+
+    def policies(self) -> list[RemediationPolicy]:
+        """All policies."""
+        entries = self.store.entries(REMEDIATION_POLICIES)
+        return [msgspec.json.decode(entry.raw, type=RemediationPolicy) for entry in entries]
+
+    def change_policy(self, name: str, spec: dict[str, Any]) -> None:
+        """A human edits a policy."""
+        self.store.patch(REMEDIATION_POLICIES, name, MERGE, {"spec": spec})
+
+    def annotate_incident(self, name: str, body: dict[str, Any]) -> None:
+        """A human annotates an incident."""
+        self.store.patch(INCIDENTS, name, MERGE, body)
 
     def jobs(self) -> list[str]:
         """Names of repair Jobs."""
