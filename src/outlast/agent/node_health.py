@@ -13,6 +13,7 @@ import msgspec
 import outlast
 from outlast.agent.options import WRITE_SPACING_S, Options
 from outlast.agent.patience import Patience
+from outlast.model.cluster import NODES
 from outlast.model.health import NODE_HEALTHS, NodeHealthStatus
 from outlast.ports.clock import Clock
 from outlast.ports.cluster import AlreadyExists, Cluster, ClusterError, NotFound, Patch, PatchType
@@ -32,12 +33,14 @@ class NodeHealthPublisher:
         self._wanted: NodeHealthStatus | None = None
         self._news = asyncio.Event()
         self._exists = False
+        self._node_uid = ""
         self.writes = 0
 
     def want(self, status: NodeHealthStatus, node_uid: str) -> None:
         """Say what is to be published. Cheap; only a difference wakes the writer."""
+        self._node_uid = node_uid or self._node_uid
         status = msgspec.structs.replace(
-            status, node_uid=node_uid, agent_version=outlast.__version__, started_at=self._started_at
+            status, node_uid=self._node_uid, agent_version=outlast.__version__, started_at=self._started_at
         )
         news = self._wanted is None or _significant(status) != _significant(self._wanted)
         self._wanted = status
@@ -61,9 +64,13 @@ class NodeHealthPublisher:
                 await self._clock.sleep(WRITE_SPACING_S)
 
     async def _write(self) -> None:
-        name, wanted = self._options.node_name, self._wanted
-        if wanted is None:
+        name = self._options.node_name
+        if not self._node_uid:
+            with contextlib.suppress(NotFound):
+                self._node_uid = (await self._cluster.get(NODES, name)).metadata.uid
+        if self._wanted is None:
             return
+        wanted = self._wanted = msgspec.structs.replace(self._wanted, node_uid=self._node_uid)
         if not self._exists:
             await self._create(name)
         try:

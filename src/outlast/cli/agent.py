@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -72,6 +73,8 @@ def agent(
     """
     if not node_name:
         raise UserError("the node's name is not known; set NODE_NAME or use --node-name.")
+    # structlog loads rich (6 MB) where it finds it, for colours that the log of a container never shows.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     from outlast.agent.main import Config, StartError, run
 
     config = Config(

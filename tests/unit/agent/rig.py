@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from outlast.adapters.clock import ScaledClock
+from outlast.adapters.clock import ScaledClock, SystemClock
 from outlast.adapters.kubernetes import KubernetesCluster, access_with_token
 from outlast.agent.agent import Agent
 from outlast.agent.options import Options
@@ -54,7 +54,8 @@ class Rig:
     agents: list[Agent] = field(default_factory=list)
 
     def agent(self) -> Agent:
-        """A new agent process on this node."""
+        """A new agent process on this node: it knows the log only by the position that was saved."""
+        self.kernel._delivered = None
         made = Agent(
             cluster=self.cluster,
             kernel_log=self.kernel,
@@ -133,8 +134,11 @@ async def rig(
     async with ApiServer(clock) as server:
         access = access_with_token(server.url, "anybody")
         async with (
-            KubernetesCluster(access, clock=clock, rng=Random(1), field_manager=AGENT_FIELD_MANAGER) as mine,
-            KubernetesCluster(access, clock=clock, rng=Random(2), field_manager="somebody") as theirs,
+            # Network deadlines run in real time, whatever the speed of the scene.
+            KubernetesCluster(
+                access, clock=SystemClock(), rng=Random(1), field_manager=AGENT_FIELD_MANAGER
+            ) as mine,
+            KubernetesCluster(access, clock=SystemClock(), rng=Random(2), field_manager="somebody") as theirs,
         ):
             for crd in definitions():
                 await theirs.create(CRDS, crd)
