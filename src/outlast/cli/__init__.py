@@ -39,7 +39,7 @@ class Verb(NamedTuple):
         return f"{__name__}.{self.name}"
 
 
-# Order is the order of `outlast --help`. A verb whose module is not installed is not shown.
+# Order is the order of `outlast --help`.
 VERBS: Final[tuple[Verb, ...]] = (
     Verb("demo", "All of it, on this machine: an hour of trouble in about a minute."),
     Verb("status", "How the fleet is, and which incidents are open."),
