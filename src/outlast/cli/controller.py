@@ -16,7 +16,7 @@ from outlast.cli import UserError
 from outlast.model.names import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
-    from outlast.adapters.kubernetes import Access, QueuedEvents
+    from outlast.adapters.kubernetes import Access, LeaseTimes, QueuedEvents
     from outlast.controller.main import Controller
 
 
@@ -28,6 +28,9 @@ def controller(
     identity: Annotated[str, Parameter(env_var="POD_NAME")] = "",
     repair_image: Annotated[str, Parameter(env_var="OUTLAST_REPAIR_IMAGE")] = "",
     repair_command: Annotated[str, Parameter(env_var="OUTLAST_REPAIR_COMMAND")] = "",
+    lease_duration: Annotated[float, Parameter(env_var="OUTLAST_LEASE_DURATION")] = 15.0,
+    renew_deadline: Annotated[float, Parameter(env_var="OUTLAST_RENEW_DEADLINE")] = 10.0,
+    retry_period: Annotated[float, Parameter(env_var="OUTLAST_RETRY_PERIOD")] = 2.0,
 ) -> int:
     """Decide what is to be done about sick nodes, and do what policies allow.
 
@@ -47,18 +50,29 @@ def controller(
         Image of repair Jobs; default: the released image of this version.
     repair_command
         For tests: what a repair Job's container runs instead of `outlast act reboot`.
+    lease_duration
+        Seconds that other replicas wait after the last renewal they saw before one takes over.
+    renew_deadline
+        Seconds without a successful renewal after which the leader stops writing.
+    retry_period
+        Seconds between two tries to renew or to take over.
     """
-    from outlast.adapters.kubernetes import KubeconfigError, find_access
+    from outlast.adapters.kubernetes import KubeconfigError, LeaseTimes, find_access
 
     try:
         access = find_access(kubeconfig, context=context)
+        times = LeaseTimes(lease_s=lease_duration, renew_deadline_s=renew_deadline, retry_s=retry_period)
     except KubeconfigError as error:
         raise UserError(str(error)) from error
+    except ValueError as error:
+        raise UserError(f"these election times cannot be safe together: {error}") from error
     name = identity or f"{os.uname().nodename}-{os.getpid()}"
-    return asyncio.run(_run(access, name, namespace, repair_image, repair_command))
+    return asyncio.run(_run(access, name, namespace, repair_image, repair_command, times))
 
 
-async def _run(access: Access, identity: str, namespace: str, image: str, command: str) -> int:
+async def _run(
+    access: Access, identity: str, namespace: str, image: str, command: str, times: LeaseTimes
+) -> int:
     from outlast.adapters.clock import SystemClock
     from outlast.adapters.kubernetes import KubernetesCluster, LeaderElection, QueuedEvents
     from outlast.controller.main import Controller
@@ -75,7 +89,13 @@ async def _run(access: Access, identity: str, namespace: str, image: str, comman
     async with KubernetesCluster(access, clock=clock, rng=rng) as cluster:
         recorder = QueuedEvents(cluster, clock=clock, rng=rng, host=identity)
         elector = LeaderElection(
-            cluster, clock=clock, rng=rng, namespace=namespace, identity=identity, name=CONTROLLER_LEASE
+            cluster,
+            clock=clock,
+            rng=rng,
+            namespace=namespace,
+            identity=identity,
+            name=CONTROLLER_LEASE,
+            times=times,
         )
         process = Controller(cluster, elector, recorder, clock, rng, options)
         await _until_stopped(process, recorder)
