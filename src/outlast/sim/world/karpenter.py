@@ -15,6 +15,7 @@ from outlast.ports.clock import Clock
 from outlast.sim.apiserver import Store, Writer
 from outlast.sim.apiserver.resources import NODES
 from outlast.sim.world.agenda import Agenda
+from outlast.sim.world.objects import Place
 
 TOLERATION_S: Final = 600.0
 LOOK_S: Final = 10.0
@@ -33,10 +34,10 @@ class Karpenter:
         agenda: Agenda,
         clock: Clock,
         *,
-        terminate: Callable[[str], str],
-        launch: Callable[[str], None],
+        terminate: Callable[[str], Place],
+        launch: Callable[[Place], None],
     ) -> None:
-        """`terminate` switches a machine off by node name and returns its rack; `launch` fills a rack."""
+        """`terminate` switches a machine off by node name and returns its place; `launch` fills one."""
         self._store = store
         self._agenda = agenda
         self._clock = clock
@@ -59,9 +60,9 @@ class Karpenter:
 
     def _replace(self, name: str) -> None:
         self.replaced.append(name)
-        rack = self._terminate(name)
+        place = self._terminate(name)
         self._store.delete(NODES, name, writer=_WRITER)
-        self._agenda.after(LAUNCH_S, lambda: self._launch(rack))
+        self._agenda.after(LAUNCH_S, lambda: self._launch(place))
 
 
 def _condition(node: dict[str, Any], type_: str) -> dict[str, Any] | None:

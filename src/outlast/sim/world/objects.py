@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from outlast.model.names import API_VERSION, CHECKPOINT_CAPABLE_LABEL, SYSTEM_NAMESPACE
 from outlast.sim.apiserver.store import timestamp
@@ -11,6 +11,7 @@ from outlast.sim.world.machine import Machine
 from outlast.sim.world.scenario import Shape
 
 RACK_LABEL: Final = "example.com/rack"
+POOL_LABEL: Final = "karpenter.sh/nodepool"
 TRAINING: Final = "training"
 INFERENCE: Final = "inference"
 INFERENCE_APP: Final = "chat"
@@ -24,7 +25,14 @@ DAEMONS: Final = (
 )
 
 
-def node(machine: Machine, shape: Shape, rack: str, now: datetime) -> dict[str, Any]:
+class Place(NamedTuple):
+    """Where a machine stands and what it is meant for; a replacement takes both over."""
+
+    rack: str
+    pool: str
+
+
+def node(machine: Machine, shape: Shape, place: Place, now: datetime) -> dict[str, Any]:
     """A node that has just registered."""
     resources = {
         "cpu": "192",
@@ -43,9 +51,9 @@ def node(machine: Machine, shape: Shape, rack: str, now: datetime) -> dict[str, 
                 "node.kubernetes.io/instance-type": shape.instance_type,
                 "topology.kubernetes.io/region": "us-east-1",
                 "topology.kubernetes.io/zone": "us-east-1d",
-                "karpenter.sh/nodepool": "gpu",
+                POOL_LABEL: place.pool,
                 "nvidia.com/gpu.present": "true",
-                RACK_LABEL: rack,
+                RACK_LABEL: place.rack,
             },
         },
         "spec": {"providerID": f"aws:///us-east-1d/{machine.instance_id}"},
@@ -120,7 +128,7 @@ def gang(name: str, machines: int, gpus: int) -> dict[str, Any]:
     }
 
 
-def replica_set(shape: Shape) -> dict[str, Any]:
+def deployment(shape: Shape) -> dict[str, Any]:
     """The inference service."""
     labels = {"app": INFERENCE_APP}
     return {
@@ -130,7 +138,10 @@ def replica_set(shape: Shape) -> dict[str, Any]:
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": {"containers": [_container("serve", shape.inference_gpus)]},
+                "spec": {
+                    "nodeSelector": {POOL_LABEL: INFERENCE},
+                    "containers": [_container("serve", shape.inference_gpus)],
+                },
             },
         },
     }
@@ -154,36 +165,11 @@ def daemon_set(name: str) -> dict[str, Any]:
         "metadata": {"name": name, "labels": labels},
         "spec": {
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [_container("main", 0)]}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"tolerations": _EVERYTHING, "containers": [_container("main", 0)]},
+            },
         },
-    }
-
-
-def owned_pod(owner: dict[str, Any], kind: str, *, node_name: str = "") -> dict[str, Any]:
-    """A pod of a ReplicaSet or DaemonSet; a daemon's pod is pinned to its node and stands every taint."""
-    meta, template = owner["metadata"], owner["spec"]["template"]
-    spec: dict[str, Any] = {**template["spec"]}
-    if node_name:
-        field = {"key": "metadata.name", "operator": "In", "values": [node_name]}
-        required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-        spec["tolerations"] = _EVERYTHING
-    return {
-        "metadata": {
-            "generateName": f"{meta['name']}-",
-            "labels": dict(template["metadata"]["labels"]),
-            "ownerReferences": [
-                {
-                    "apiVersion": "apps/v1",
-                    "kind": kind,
-                    "name": meta["name"],
-                    "uid": meta["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
-        },
-        "spec": spec,
     }
 
 

@@ -27,9 +27,10 @@ from outlast.sim.world.clock import PacedClock
 from outlast.sim.world.karpenter import Karpenter
 from outlast.sim.world.kubelet import AgentSwitch, Kubelets
 from outlast.sim.world.machine import Machine
+from outlast.sim.world.objects import Place
 from outlast.sim.world.referee import Referee
 from outlast.sim.world.scenario import Happening, Scenario
-from outlast.sim.world.workloads import Workloads
+from outlast.sim.world.workloads import create_workloads
 
 _decode_node = msgspec.json.Decoder(Node).decode
 _decode_health = msgspec.json.Decoder(NodeHealth).decode
@@ -61,12 +62,11 @@ class World:
         """The nodes of the start, by position."""
         self._rng = Random(scenario.seed)  # noqa: S311 - a scenario, not a secret
         self._machines: dict[str, Machine] = {}
-        self._racks: dict[str, str] = {}
+        self._places: dict[str, Place] = {}
         self._delivered = 0
         self.began_s: float | None = None
         """When the script began, on the world's clock."""
         self._left_to_happen = sum(len(s.happenings) for s in scenario.stories)
-        self._workloads = Workloads(self.store, self.agenda, scenario.shape)
         self.kubelets: Kubelets | None = None
         self.referee: Referee | None = None
         self.karpenter = Karpenter(
@@ -78,7 +78,7 @@ class World:
         for definition in definitions():
             self.store.create(CUSTOM_RESOURCE_DEFINITIONS, definition, writer=_ADMIN)
         url = await self.server.start(port=port)
-        self._workloads.create()
+        create_workloads(self.store, self.scenario.shape)
         self.store.create(REMEDIATION_POLICIES, objects.policy(), writer=_ADMIN)
         return url
 
@@ -86,8 +86,10 @@ class World:
         """Switch the machines on."""
         self.kubelets = Kubelets(self.store, self.agenda, self.clock, self._rng, agents)
         self.referee = Referee(self.store, self.kubelets)
+        for_training = sum(size for _, size in self.scenario.shape.gangs)
         for i in range(self.scenario.shape.nodes):
-            self._launch(rack_name(i, self.scenario.shape.nodes_per_rack))
+            rack = rack_name(i, self.scenario.shape.nodes_per_rack)
+            self._launch(Place(rack, objects.TRAINING if i < for_training else objects.INFERENCE))
 
     def begin(self) -> None:
         """Put the script on the agenda; its minutes count from now."""
@@ -131,18 +133,18 @@ class World:
         if machine is not None:
             machine.suffer(happening.symptom, happening.device)
 
-    def _launch(self, rack: str) -> None:
+    def _launch(self, place: Place) -> None:
         assert self.kubelets is not None, "machines join a populated world"
         name = machine_name(self._delivered)
         self._delivered += 1
         machine = Machine(name, self.scenario.shape, self.clock, self._rng)
         self._machines[name] = machine
-        self._racks[name] = rack
-        node = objects.node(machine, self.scenario.shape, rack, self.clock.now())
+        self._places[name] = place
+        node = objects.node(machine, self.scenario.shape, place, self.clock.now())
         self.store.create(NODES, node, writer=Writer(manager="kubelet"))
         self.kubelets.join(machine)
 
-    def _terminate(self, name: str) -> str:
+    def _terminate(self, name: str) -> Place:
         assert self.kubelets is not None, "machines leave a populated world"
         self.kubelets.power_off(self._machines.pop(name))
-        return self._racks[name]
+        return self._places.pop(name)
