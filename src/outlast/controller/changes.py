@@ -104,7 +104,6 @@ class Changes:
                 self._mark(incident.spec.node_name)
         elif isinstance(change, Removed):
             self._world.lost_incident(change.old)
-            self._ledger.lost_incident(change.old)
             self._reconciler.count(change.old.spec.node_name)
             self._mark(change.old.spec.node_name)
         else:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from outlast.model.cluster import Node
 from outlast.model.incident import Incident
 from outlast.model.policy import Storm
 from outlast.remediation.decide import FleetView, RulingPolicy, StormSight
-from outlast.remediation.decide.budgets import IN_FLIGHT, find_storm, repair_began
+from outlast.remediation.decide.budgets import IN_FLIGHT
 from outlast.remediation.decide.opening import is_unavailable
-
-HOUR = timedelta(hours=1)
+from outlast.remediation.decide.recent import NewlyBad, RecentRepairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +35,8 @@ class _Counts:
     unavailable: int = 0
     repairing: int = 0
     by_domain: Counter[str] = field(default_factory=Counter)
-    repairs_began: dict[str, tuple[str, datetime]] = field(default_factory=dict)
-    """Incident -> its node, and its first disruption."""
-    fresh: dict[str, Incident] = field(default_factory=dict)
-    """Incidents that may be part of a storm."""
+    repairs: RecentRepairs = field(default_factory=RecentRepairs)
+    newly_bad: NewlyBad = field(default_factory=NewlyBad)
 
 
 def contribution(node: Node | None, incident: Incident | None, ruling: RulingPolicy | None) -> Contribution:
@@ -125,36 +122,21 @@ class FleetLedger:
         if incident.spec.observe_only:
             return
         counts = self._counts.setdefault(incident.spec.policy, _Counts())
-        name = incident.metadata.name
-        began = repair_began(incident)
-        if began is not None:
-            counts.repairs_began[name] = (incident.spec.node_name, began)
-        counts.fresh[name] = incident
-
-    def lost_incident(self, incident: Incident) -> None:
-        """An incident was deleted; a repair it began still counts for its hour."""
-        counts = self._counts.get(incident.spec.policy)
-        if counts is not None:
-            counts.fresh.pop(incident.metadata.name, None)
+        counts.repairs.saw(incident)
+        counts.newly_bad.saw(incident)
 
     def storm(self, policy: str, storm: Storm, now: datetime) -> StormSight | None:
         """The storm of a policy, where there is one."""
         counts = self._counts.get(policy)
         if counts is None:
             return None
-        since = now - timedelta(seconds=storm.window_s)
-        stale = [name for name, incident in counts.fresh.items() if incident.spec.opened_at <= since]
-        for name in stale:
-            del counts.fresh[name]
-        return find_storm(counts.fresh.values(), storm, now)
+        return counts.newly_bad.storm(storm, now)
 
     def view(self, node_name: str, ruling: RulingPolicy, now: datetime) -> FleetView:
         """The other nodes of a policy, as a decision about this node sees them."""
         counts = self._counts.get(ruling.name, _Counts())
         own = self._nodes.get(node_name, Contribution())
         ours = own.policy == ruling.name
-        for name in [n for n, (_, began) in counts.repairs_began.items() if now - began > HOUR]:
-            del counts.repairs_began[name]
         same_domain = counts.by_domain[own.domain] if own.domain else 0
         return FleetView(
             nodes=max(1, counts.nodes),
@@ -162,7 +144,7 @@ class FleetLedger:
             repairs_in_flight=counts.repairing - (ours and own.repairing),
             repairs_in_domain=same_domain - (ours and own.repairing and bool(own.domain)),
             domain=own.domain,
-            repairs_last_hour=sum(node != node_name for node, _ in counts.repairs_began.values()),
+            repairs_last_hour=counts.repairs.of_others(node_name, now),
             storm=self.storm(ruling.name, ruling.spec.storm, now),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +12,21 @@ from hypothesis import strategies as st
 from outlast.model.cluster import ObjectMeta
 from outlast.model.decision import Block, Evict, StartRepair
 from outlast.model.health import FaultClass
-from outlast.model.incident import Attempt, Incident, IncidentSpec, Outcome, Phase, Result
+from outlast.model.incident import (
+    Attempt,
+    Incident,
+    IncidentSpec,
+    IncidentStatus,
+    Outcome,
+    Phase,
+    Result,
+)
 from outlast.model.policy import Budgets, Ladder, Mode, RemediationPolicySpec, Rung, Storm
 from outlast.remediation.decide import FleetView, StormSight
-from outlast.remediation.decide.budgets import find_storm, refuses_repair, unavailable_cap
+from outlast.remediation.decide.budgets import refuses_repair, unavailable_cap
 from outlast.remediation.decide.ladder import DEFAULT_LADDERS, executable, next_rung, policy_problems
 from outlast.remediation.decide.opening import repair_job_name
+from outlast.remediation.decide.recent import NewlyBad, RecentRepairs
 from tests.unit.remediation.builders import START, a_fault, a_node, a_pod, a_sick_node, after
 
 
@@ -97,15 +107,47 @@ def _opened(name: str, at: float, code: str = "xid/79") -> Incident:
     return Incident(metadata=ObjectMeta(name=f"{name}-i"), spec=spec)
 
 
+def _storm(*incidents: Incident, at: float = 600) -> StormSight | None:
+    bad = NewlyBad()
+    for incident in incidents:
+        bad.saw(incident)
+    return bad.storm(Storm(nodes=3, window_s=600), after(at))
+
+
 def test_a_storm_is_many_nodes_one_code_one_window() -> None:
     """The same node twice is no storm, nor are different codes, nor is last week."""
-    storm = Storm(nodes=3, window_s=600)
-    now = after(600)
     three = [_opened("a", 10), _opened("b", 20), _opened("c", 30)]
-    assert find_storm(three, storm, now) == StormSight("xid/79", 3)
-    assert find_storm([*three[:2], _opened("b", 30)], storm, now) is None
-    assert find_storm([*three[:2], _opened("c", 30, "xid/95")], storm, now) is None
-    assert find_storm(three, storm, after(10_000)) is None
+    assert _storm(*three) == StormSight("xid/79", 3)
+    assert _storm(*three[:2], _opened("b", 30)) is None
+    assert _storm(*three[:2], _opened("c", 30, "xid/95")) is None
+    assert _storm(*three, at=10_000) is None
+
+
+def test_a_storm_ends_when_its_window_has_passed() -> None:
+    """Nodes leave the count as they grow old, one by one."""
+    bad = NewlyBad()
+    for incident in (_opened("a", 0), _opened("b", 300), _opened("c", 300)):
+        bad.saw(incident)
+    storm = Storm(nodes=3, window_s=600)
+    assert bad.storm(storm, after(599)) is not None
+    assert bad.storm(storm, after(601)) is None
+    bad.saw(_opened("a", 0))
+    assert bad.storm(storm, after(601.5)) is None, "an old incident that is told again is no news"
+
+
+def test_repairs_count_for_an_hour_and_never_against_themselves() -> None:
+    """The hour's budget counts other nodes' repairs, each once however often it is told."""
+    repairs = RecentRepairs()
+    for name in ("a", "b"):
+        opened = _opened(name, 0)
+        began = IncidentStatus(attempts=_tried(Rung.BLOCK_NEW_WORK, Rung.DRAIN))
+        for _ in range(2):
+            repairs.saw(msgspec.structs.replace(opened, status=began))
+    repairs.saw(_opened("c", 0))
+    assert repairs.of_others("z", after(10)) == 2 and repairs.of_others("a", after(20)) == 1
+    assert repairs.of_others("z", after(3700)) == 0
+    repairs.saw(msgspec.structs.replace(_opened("a", 0), status=began))
+    assert repairs.of_others("z", after(3700.5)) == 0, "an old repair that is told again is no news"
 
 
 @given(st.integers(0, 30), st.integers(0, 10), st.integers(0, 30), st.integers(0, 30))

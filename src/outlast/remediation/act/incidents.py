@@ -43,8 +43,7 @@ def status_body(status: IncidentStatus) -> dict[str, Any]:
 
 def _with_nulls(struct: msgspec.Struct) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(struct)
-    missing = {f.encode_name for f in msgspec.structs.fields(struct)} - plain.keys()
-    return plain | dict.fromkeys(missing)
+    return dict.fromkeys(struct.__struct_encode_fields__) | plain
 
 
 async def delete(cluster: Cluster, incident: KubernetesObject) -> None:

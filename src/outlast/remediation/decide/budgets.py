@@ -6,12 +6,10 @@ itself out, so asking twice for the same node gives the same answer.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from outlast.model.incident import Incident, Phase
-from outlast.model.policy import Budgets, Storm
+from outlast.model.policy import Budgets
 from outlast.remediation.decide.ladder import DISRUPTIVE
 from outlast.remediation.decide.situation import FleetView, StormSight
 
@@ -62,19 +60,6 @@ def storm_text(storm: StormSight) -> str:
     return (
         f"storm: {storm.nodes} nodes newly bad with {storm.code}; repairs stop until a human or time ends it"
     )
-
-
-def find_storm(incidents: Iterable[Incident], storm: Storm, now: datetime) -> StormSight | None:
-    """The code with which too many nodes fell sick within the window, read from the incidents alone."""
-    since = now - timedelta(seconds=storm.window_s)
-    nodes: dict[str, set[str]] = {}
-    for incident in incidents:
-        if incident.spec.opened_at > since and incident.spec.faults:
-            nodes.setdefault(incident.spec.faults[0].code, set()).add(incident.spec.node_name)
-    worst = Counter({code: len(names) for code, names in nodes.items()}).most_common(1)
-    if worst and worst[0][1] >= storm.nodes:
-        return StormSight(worst[0][0], worst[0][1])
-    return None
 
 
 def repair_began(incident: Incident) -> datetime | None:
