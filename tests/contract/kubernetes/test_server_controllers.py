@@ -117,8 +117,9 @@ def test_a_suspended_job_only_takes_the_name(server: Server, jobs: Jobs, node: s
 
 
 def test_a_pod_removed_while_running_holds_its_job(server: Server, jobs: Jobs, node: str) -> None:
-    """Forced away with phase Running it stays with its finalizer: never replaced, never counted."""
-    server.ok("POST", jobs.path, job("j", node))
+    """Under a podFailurePolicy it stays with its finalizer: neither replaced nor counted until it ends."""
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    server.ok("POST", jobs.path, job("j", node, podFailurePolicy={"rules": [rule]}))
     pod = jobs.bound_pod("j", node)
     jobs.finish(pod, "Running")
     path = f"{jobs.pods}/{pod['metadata']['name']}"
@@ -128,6 +129,15 @@ def test_a_pod_removed_while_running_holds_its_job(server: Server, jobs: Jobs, n
     jobs.finish(pod, "Failed")
     jobs.ended("j", "Failed")
     until("the pod is gone", lambda: server.ask("GET", path).status == 404)
+
+
+def test_a_terminating_pod_counts_as_failed_without_a_policy(server: Server, jobs: Jobs, node: str) -> None:
+    """A plain delete burns the backoffLimit before the pod is gone."""
+    server.ok("POST", jobs.path, job("j", node))
+    pod = jobs.bound_pod("j", node)
+    jobs.finish(pod, "Running")
+    server.ok("DELETE", f"{jobs.pods}/{pod['metadata']['name']}")
+    until("the Job is to fail", lambda: server.ok("GET", f"{jobs.path}/j")["status"].get("failed") == 1)
 
 
 def test_a_disruption_is_not_counted_where_the_policy_ignores_it(

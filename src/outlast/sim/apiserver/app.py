@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-import yaml
 from aiohttp import web
 
 from outlast.sim.apiserver import discovery, errors, routes
@@ -18,20 +16,28 @@ from outlast.sim.apiserver.errors import ApiError
 from outlast.sim.apiserver.eviction import evict
 from outlast.sim.apiserver.faults import Fault, Faults, Request
 from outlast.sim.apiserver.listing import Page, page
+from outlast.sim.apiserver.requests import (
+    JSON_TYPE,
+    check_host,
+    content_type_of,
+    decoded_body,
+    deletion_of,
+    object_body,
+    selected_name,
+    verb_of,
+    view_of,
+    writer_of,
+)
 from outlast.sim.apiserver.resources import Resource
 from outlast.sim.apiserver.routes import Target
 from outlast.sim.apiserver.scheduling import bind
 from outlast.sim.apiserver.storage import Entry
-from outlast.sim.apiserver.store import APPLY, Deletion, Store, Writer
+from outlast.sim.apiserver.store import APPLY, Store, Writer
 from outlast.sim.apiserver.tables import TableView, partial
 from outlast.sim.apiserver.watch import Watch, WatchRequest
 
-BODY_BYTES_MAX = 3 * 1024 * 1024
-"""Largest request body, the limit of a kube-apiserver."""
-MANAGER_CHARS_MAX = 128
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
-_JSON = "application/json"
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
@@ -64,7 +70,7 @@ class Frontend:
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         try:
-            _check_host(http)
+            check_host(http)
             user = self._authenticate(http)
             path = http.path
             if path.startswith(("/api/", "/apis/")):
@@ -152,9 +158,9 @@ class Frontend:
         kind = "SelfSubjectReview" if path.endswith("/selfsubjectreviews") else "SelfSubjectAccessReview"
         api_version = path.strip("/").split("/", 1)[1].rpartition("/")[0]
         body: dict[str, Any] = {"kind": kind, "apiVersion": api_version}
-        if _content_type(http) != _PROTOBUF:
+        if content_type_of(http) != _PROTOBUF:
             # The question may come in a form that is not read here: the answer is the same to all.
-            body |= await _body(http)
+            body |= await object_body(http)
         if path.endswith("/selfsubjectaccessreviews"):
             body["status"] = {"allowed": True}
         elif path.endswith("/selfsubjectreviews"):
@@ -176,18 +182,18 @@ class Frontend:
 
     async def _resource(self, http: web.BaseRequest, target: Target, user: str) -> web.StreamResponse:
         query = http.query
-        verb = _verb(http.method, target, query)
+        verb = verb_of(http.method, target, query)
         agent = http.headers.get("User-Agent", "")
         fault = self._faults.take(
             Request(
-                verb, target.resource.plural, target.name or _name_selected(query), target.namespace,
+                verb, target.resource.plural, target.name or selected_name(query), target.namespace,
                 target.subresource, agent, user,
             )
         )  # fmt: skip
         if fault is not None and (answer := await _misbehave(fault, http)) is not None:
             return answer
-        view, include = _view(http.headers.get("Accept", ""), query)
-        call = Call(http, target, query, _writer(query, agent), view, include, user)
+        view, include = view_of(http.headers.get("Accept", ""), query)
+        call = Call(http, target, query, writer_of(query, agent), view, include, user)
         response = await self._dispatch(verb, call, fault)
         if fault is not None and fault.after_write and http.transport is not None:
             http.transport.close()
@@ -238,7 +244,7 @@ class Frontend:
             {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": found.meta()}
         )
         body = b'%s,"items":[%s]}' % (head[:-1], b",".join([e.raw for e in found.entries]))
-        return web.Response(body=body, headers={"Content-Type": _JSON})
+        return web.Response(body=body, headers={"Content-Type": JSON_TYPE})
 
     def _object(self, call: Call, entry: Entry, status: int = 200) -> web.Response:
         headers = _warnings(call.writer)
@@ -248,11 +254,11 @@ class Frontend:
             return _answer(body, status, headers)
         if call.view:
             return _answer(partial(entry.decode()), status, headers)
-        headers["Content-Type"] = _JSON
+        headers["Content-Type"] = JSON_TYPE
         return web.Response(body=entry.raw, status=status, headers=headers)
 
     async def _create(self, call: Call) -> web.Response:
-        body = await _body(call.http)
+        body = await object_body(call.http)
         target = call.target
         if target.subresource == "eviction" and target.resource.kind == "Pod":
             evict(self._store, target.name, target.namespace, body, call.writer)
@@ -270,7 +276,7 @@ class Frontend:
 
     async def _update(self, call: Call) -> web.Response:
         _check_subresource(call, "status")
-        body = await _body(call.http)
+        body = await object_body(call.http)
         target = call.target
         entry = self._store.update(
             call.resource, target.name, lambda _: body, target.namespace,
@@ -280,8 +286,8 @@ class Frontend:
 
     async def _patch(self, call: Call) -> web.Response:
         _check_subresource(call, "status")
-        target, content_type = call.target, _content_type(call.http)
-        body = await _decoded(call.http, content_type)
+        target, content_type = call.target, content_type_of(call.http)
+        body = await decoded_body(call.http, content_type)
         if content_type == APPLY and not call.query.get("fieldManager"):
             cause = errors.required("fieldManager", "Required value: is required for apply patch")
             raise errors.options_invalid("PatchOptions", [cause])
@@ -297,7 +303,7 @@ class Frontend:
 
     async def _delete(self, call: Call) -> web.Response:
         _check_subresource(call)
-        options, writer = await _deletion(call)
+        options, writer = await deletion_of(call.http, call.query, call.writer)
         target, resource = call.target, call.resource
         entry, gone = self._store.delete(resource, target.name, target.namespace, options, writer)
         call = replace(call, writer=writer)
@@ -311,47 +317,9 @@ class Frontend:
 
     async def _delete_collection(self, call: Call) -> web.Response:
         selection = self._selection(call)
-        options, writer = await _deletion(call)
+        options, writer = await deletion_of(call.http, call.query, call.writer)
         entries = self._store.delete_collection(call.resource, selection, options, writer)
         return self._list(replace(call, view="", writer=writer), Page(entries, self._store.storage.version))
-
-
-# -- reading requests ---------------------------------------------------------------------------
-
-
-def _check_host(http: web.BaseRequest) -> None:
-    """A page in a browser that resolves its own name to loopback must not reach the API."""
-    host = http.headers.get("Host", "")
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    name = name.strip("[]")
-    if name == "localhost":
-        return
-    try:
-        ipaddress.ip_address(name)
-    except ValueError as error:
-        raise ApiError(
-            403, "Forbidden", f"the Host header {host!r} is not an address of this machine"
-        ) from error
-
-
-def _verb(method: str, target: Target, query: Mapping[str, str]) -> str:
-    if method in ("GET", "HEAD"):
-        if query.get("watch", "") in ("true", "1", "True"):
-            return "watch"
-        return "get" if target.name else "list"
-    if method == "DELETE":
-        return "delete" if target.name else "deletecollection"
-    verb = {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(method, "")
-    if not verb or (verb in ("update", "patch") and not target.name):
-        raise errors.method_not_allowed(method)
-    return verb
-
-
-def _name_selected(query: Mapping[str, str]) -> str:
-    for part in query.get("fieldSelector", "").split(","):
-        if part.startswith("metadata.name="):
-            return part.removeprefix("metadata.name=").lstrip("=")
-    return ""
 
 
 def _check_subresource(call: Call, *known: str) -> None:
@@ -360,103 +328,15 @@ def _check_subresource(call: Call, *known: str) -> None:
         raise ApiError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
-def _view(accept: str, query: Mapping[str, str]) -> tuple[str, str]:
-    for option in accept.split(","):
-        if "as=Table" in option and "v=v1beta1" not in option:
-            return "Table", query.get("includeObject", "Metadata")
-        if "as=PartialObjectMetadata" in option:
-            return "PartialObjectMetadata", "Metadata"
-        if option.strip().startswith((_JSON, "*/*")):
-            break
-    return "", "Metadata"
-
-
-def _writer(query: Mapping[str, str], agent: str) -> Writer:
-    manager = query.get("fieldManager") or agent.split("/", 1)[0] or "unknown"
-    dry_run, validation = query.get("dryRun", ""), query.get("fieldValidation", "")
-    if validation not in ("", "Ignore", "Strict", "Warn"):
-        supported = ("", "Ignore", "Strict", "Warn")
-        cause = errors.unsupported_value("fieldValidation", validation, supported)
-        raise errors.options_invalid("CreateOptions", [cause])
-    if dry_run not in ("", "All"):
-        raise errors.bad_request(f'Invalid value: ["{dry_run}"]: supported values: "All"')
-    return Writer(
-        manager=manager[:MANAGER_CHARS_MAX],
-        dry_run=dry_run == "All",
-        unknown_fields=validation or "Warn",
-        force=query.get("force", "") in ("true", "1"),
-    )
-
-
-def _content_type(http: web.BaseRequest) -> str:
-    return http.headers.get("Content-Type", "").split(";", 1)[0].strip()
-
-
-async def _read(http: web.BaseRequest) -> bytes:
-    too_large = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_BYTES_MAX}")
-    if (http.content_length or 0) > BODY_BYTES_MAX:
-        raise too_large
-    parts: list[bytes] = []
-    size = 0
-    async for part in http.content.iter_any():
-        size += len(part)
-        if size > BODY_BYTES_MAX:
-            raise too_large
-        parts.append(part)
-    return b"".join(parts)
-
-
-async def _decoded(http: web.BaseRequest, content_type: str) -> Any:
-    data = await _read(http)
-    try:
-        return msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        if "yaml" not in content_type:
-            raise errors.bad_request(f"error decoding the body: {error}") from error
-    try:
-        return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe loaders
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise errors.bad_request("error decoding YAML") from error
-
-
-async def _body(http: web.BaseRequest) -> dict[str, Any]:
-    content_type = _content_type(http) or _JSON
-    if content_type not in (_JSON, "application/yaml", "*/*"):
-        raise errors.unsupported_media((_JSON, "application/yaml"))
-    body = await _decoded(http, content_type)
-    if not isinstance(body, dict):
-        raise errors.bad_request("the object provided is unrecognized (must be an object)")
-    return body
-
-
-async def _deletion(call: Call) -> tuple[Deletion, Writer]:
-    query, data = call.query, await _read(call.http)
-    body: dict[str, Any] = {}
-    if data:
-        try:
-            decoded = msgspec.json.decode(data)
-        except msgspec.DecodeError as error:
-            raise errors.bad_request(f"error decoding the body: {error}") from error
-        body = decoded if isinstance(decoded, dict) else {}
-    given = body.get("preconditions") or {}
-    grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
-    options = Deletion(
-        uid=given.get("uid") or "",
-        version=given.get("resourceVersion") or "",
-        grace_s=int(grace) if grace is not None and str(grace).lstrip("-").isdecimal() else None,
-        propagation=body.get("propagationPolicy") or query.get("propagationPolicy", ""),
-    )
-    dry_run = call.writer.dry_run or body.get("dryRun") == ["All"]
-    return options, replace(call.writer, dry_run=dry_run)
-
-
 # -- answers ------------------------------------------------------------------------------------
 
 
 def _answer(
     body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    return web.Response(body=_encode(body), status=status, headers={**(headers or {}), "Content-Type": _JSON})
+    return web.Response(
+        body=_encode(body), status=status, headers={**(headers or {}), "Content-Type": JSON_TYPE}
+    )
 
 
 def _warnings(writer: Writer) -> Any:
@@ -495,6 +375,3 @@ async def _misbehave(fault: Fault, http: web.BaseRequest) -> web.StreamResponse 
         error = ApiError(fault.status, reason, message)
         return _answer(error.status(), fault.status)
     return None
-
-
-__all__: Sequence[str] = ["BODY_BYTES_MAX", "Frontend"]

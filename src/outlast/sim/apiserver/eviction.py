@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from outlast.sim.apiserver import errors
+from outlast.sim.apiserver.deletion import check_deletion
 from outlast.sim.apiserver.errors import ApiError
 from outlast.sim.apiserver.resources import PDBS, PODS
 from outlast.sim.apiserver.selectors import all_match, from_object
@@ -55,7 +56,7 @@ def evict(store: Store, name: str, namespace: str, body: dict[str, Any], writer:
             raise ApiError(500, "", _TWO_BUDGETS)
         if budgets and _must_ask(obj, budgets[0].decode()):
             _spend(store, budgets[0], name, writer)
-    store.check_deletion(PODS, pod, deletion)
+    check_deletion(PODS, pod, deletion)
     if not writer.dry_run and not obj["metadata"].get("deletionTimestamp"):
         _mark(store, name, namespace)
     store.delete(PODS, name, namespace, Deletion(deletion.uid, "", deletion.grace_s), writer)

@@ -2,7 +2,7 @@
 
 Enough for repair Jobs and simple workloads: parallelism, completions, backoffLimit, suspend, Indexed
 completion indexes, podFailurePolicy. As in Kubernetes each pod is held by a tracking finalizer until
-its end is counted, so a pod that is removed while it still says Running is never replaced.
+its end is counted; with a podFailurePolicy a pod that is removed while it says Running is never replaced.
 """
 
 from __future__ import annotations
@@ -29,10 +29,15 @@ def reconcile(store: Store, entry: Entry) -> None:
             release(store, pod)
         return
     spec, old = job.get("spec") or {}, job.get("status") or {}
-    ended = [p for p in pods if _finished(p) and TRACKING in p["metadata"].get("finalizers", ())]
+    waits = spec.get("podReplacementPolicy") == "Failed"
+    ended = [
+        p for p in pods
+        if TRACKING in p["metadata"].get("finalizers", ())
+        and (_finished(p) or (_terminating(p) and not waits))
+    ]  # fmt: skip
     active = [p for p in pods if not _finished(p) and not _terminating(p)]
     terminating = [p for p in pods if not _finished(p) and _terminating(p)]
-    verdicts = [_policy(spec, p) for p in ended if _phase(p) == "Failed"]
+    verdicts = [_policy(spec, p) for p in ended if _phase(p) != "Succeeded"]
     succeeded = int(old.get("succeeded", 0)) + sum(_phase(p) == "Succeeded" for p in ended)
     failed = int(old.get("failed", 0)) + sum(v != "Ignore" for v in verdicts)
     now = timestamp(store.now())

@@ -8,16 +8,40 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Any, Protocol
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
-import msgspec
-
-from outlast.sim.apiserver import errors, field_types, strategy
+from outlast.sim.apiserver import errors, strategy
 from outlast.sim.apiserver.apply import apply_config
 from outlast.sim.apiserver.crd import accepted_status, definition_problems, to_resource
+from outlast.sim.apiserver.deletion import (
+    begin_deletion,
+    check_deletion,
+    deletion_grace_s,
+    set_propagation_finalizer,
+)
+from outlast.sim.apiserver.envelope import (
+    as_object,
+    check_envelope,
+    check_name,
+    check_preconditions,
+    decode_fields,
+    encoded,
+    keep_identity,
+    name_suffix,
+)
 from outlast.sim.apiserver.errors import ApiError, Cause
+from outlast.sim.apiserver.options import (
+    APPLY,
+    JSON,
+    MERGE,
+    STRATEGIC,
+    Deletion,
+    KindRef,
+    Writer,
+    timestamp,
+)
 from outlast.sim.apiserver.ownership import track_update
 from outlast.sim.apiserver.patch import json_patch, merge_patch
 from outlast.sim.apiserver.resources import (
@@ -27,63 +51,12 @@ from outlast.sim.apiserver.resources import (
     Resource,
     built_in,
 )
-from outlast.sim.apiserver.selectors import Selection, extract_fields, parse_fields, parse_labels
+from outlast.sim.apiserver.selectors import Selection, parse_fields, parse_labels
 from outlast.sim.apiserver.storage import Collection, Entry, Storage
 from outlast.sim.apiserver.strategic import strategic_merge
 
-OBJECT_BYTES_MAX = 1_500_000
-"""Largest encoded object; etcd refuses requests above 1.5 MiB."""
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-_encode = msgspec.json.Encoder().encode
 Mutation = Callable[[dict[str, Any]], dict[str, Any]]
-
-JSON = "application/json-patch+json"
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
-
-
-class KindRef(Protocol):
-    """Anything that names a collection: a `Resource`, or a `Kind` of the model."""
-
-    @property
-    def api_version(self) -> str:
-        """`v1` or `group/version`."""
-        ...
-
-    @property
-    def plural(self) -> str:
-        """Lower-case plural."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Who writes, and how; `warnings` collects what the answer should warn about."""
-
-    manager: str = "embedded"
-    dry_run: bool = False
-    unknown_fields: str = "Warn"
-    """Strict refuses them, Warn drops them with a warning, Ignore drops them."""
-    force: bool = False
-    """Apply takes fields that others own."""
-    warnings: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """Options of a delete."""
-
-    uid: str = ""
-    version: str = ""
-    grace_s: int | None = None
-    propagation: str = ""
-
-
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 in whole seconds, as object times are written."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Store:
@@ -153,14 +126,14 @@ class Store:
     ) -> Entry:
         """Store a new object. Refused with 409 AlreadyExists, 422."""
         resource, writer = self.resource(kind), writer or Writer()
-        obj = _as_object(resource, obj)
+        obj = as_object(resource, obj)
         meta = obj["metadata"]
-        self._check_envelope(resource, obj, namespace)
-        _decode_fields(resource, obj, writer)
+        check_envelope(resource, obj, namespace)
+        decode_fields(resource, obj, writer)
         name = meta.get("name") or ""
         if not name and meta.get("generateName"):
-            name = meta["name"] = meta["generateName"] + self._suffix()
-        self._check_name(resource, name)
+            name = meta["name"] = meta["generateName"] + name_suffix(self.new_uid())
+        check_name(resource, name)
         key = (namespace, name) if resource.namespaced else ("", name)
         if key in self.collection(resource).entries:
             raise errors.already_exists(resource, name)
@@ -216,8 +189,8 @@ class Store:
         resource, writer = self.resource(kind), writer or Writer()
         entry = self.entry(resource, name, namespace)
         old = entry.decode()
-        new = _as_object(resource, mutate(entry.decode()))
-        self._check_envelope(resource, new, namespace)
+        new = as_object(resource, mutate(entry.decode()))
+        check_envelope(resource, new, namespace)
         given = new["metadata"].get("name") or ""
         if given != name:
             why = f"the name of the object ({given}) does not match the name on the URL ({name})"
@@ -226,10 +199,10 @@ class Store:
                     f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
                 )
             raise errors.bad_request(why)
-        _decode_fields(resource, new, writer)
-        self._check_preconditions(resource, entry, new["metadata"], put=put, subresource=subresource)
+        decode_fields(resource, new, writer)
+        check_preconditions(resource, entry, new["metadata"], put=put, subresource=subresource)
         new = strategy.prepare_update(resource, old, new, subresource)
-        _keep_identity(resource, name, old["metadata"], new["metadata"])
+        keep_identity(resource, name, old["metadata"], new["metadata"])
         if not subresource and resource.generation and strategy.asks_differently(resource, old, new):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         self._validate(resource, new, old, writer, subresource)
@@ -281,12 +254,12 @@ class Store:
     ) -> Entry:
         """Server-side apply. Refused with 409 Conflict where another manager owns a field."""
         resource, writer = self.resource(kind), writer or Writer()
-        config = _as_object(resource, config)
+        config = as_object(resource, config)
         if config["metadata"].get("managedFields"):
             raise errors.bad_request("metadata.managedFields must be nil")
-        self._check_envelope(resource, config, namespace)
+        check_envelope(resource, config, namespace)
         config["metadata"].setdefault("name", name)
-        _decode_fields(resource, config, writer)
+        decode_fields(resource, config, writer)
         existing = self.collection(resource).entries.get((namespace if resource.namespaced else "", name))
         if existing is None:
             if subresource:
@@ -301,9 +274,9 @@ class Store:
             subresource=subresource,
             now=timestamp(self.now()),
         )
-        self._check_preconditions(resource, existing, config["metadata"], put=False, subresource=subresource)
+        check_preconditions(resource, existing, config["metadata"], put=False, subresource=subresource)
         new = strategy.prepare_update(resource, existing.decode(), merged, subresource)
-        _keep_identity(resource, name, old["metadata"], new["metadata"])
+        keep_identity(resource, name, old["metadata"], new["metadata"])
         if not subresource and resource.generation and strategy.asks_differently(resource, old, new):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         self._validate(resource, new, old, writer, subresource)
@@ -333,78 +306,33 @@ class Store:
         """Delete or begin to delete; the last state, and whether the object is gone."""
         resource, writer, options = self.resource(kind), writer or Writer(), options or Deletion()
         entry = self.entry(resource, name, namespace)
-        self.check_deletion(resource, entry, options)
+        check_deletion(resource, entry, options)
         obj = entry.decode()
         meta = obj["metadata"]
         if resource is NAMESPACES and obj["spec"].get("finalizers"):
             return self._terminate(entry, obj, writer), False
-        grace_s = self._grace(resource, obj, options)
-        self._set_propagation_finalizer(resource, meta, options, writer)
+        grace_s = deletion_grace_s(resource, obj, options)
+        set_propagation_finalizer(
+            resource, meta, options, writer, has_dependents=bool(self.storage.dependents.get(meta["uid"]))
+        )
         if not meta.get("finalizers") and grace_s == 0:
             if resource.graceful:
-                self._begin_deletion(meta, 0)
+                begin_deletion(meta, 0, self.now())
             return self._remove(resource, entry, obj, writer), True
         if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds", 0) <= grace_s:
             if obj["metadata"].get("finalizers") == entry.decode()["metadata"].get("finalizers"):
                 return entry, False
         else:
-            self._begin_deletion(meta, grace_s)
+            begin_deletion(meta, grace_s, self.now())
         return self._store(resource, obj, writer), False
-
-    def _begin_deletion(self, meta: dict[str, Any], grace_s: int) -> None:
-        if meta.get("generation") and not meta.get("deletionTimestamp"):
-            meta["generation"] += 1
-        meta["deletionTimestamp"] = timestamp(self.now() + timedelta(seconds=grace_s))
-        meta["deletionGracePeriodSeconds"] = grace_s
 
     def _terminate(self, entry: Entry, obj: dict[str, Any], writer: Writer) -> Entry:
         """Begin to empty a namespace."""
         if obj["metadata"].get("deletionTimestamp"):
             return entry
-        self._begin_deletion(obj["metadata"], 0)
+        begin_deletion(obj["metadata"], 0, self.now())
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         return self._store(NAMESPACES, obj, writer)
-
-    def check_deletion(self, resource: Resource, entry: Entry, options: Deletion) -> None:
-        """Refuse with 409 where a precondition does not hold."""
-        if options.uid and options.uid != entry.uid:
-            raise errors.precondition(resource, entry.name, "UID", options.uid, entry.uid)
-        if options.version and options.version != str(entry.version):
-            raise errors.precondition(
-                resource, entry.name, "ResourceVersion", options.version, str(entry.version)
-            )
-
-    def _grace(self, resource: Resource, obj: dict[str, Any], options: Deletion) -> int:
-        if not resource.graceful:
-            return 0
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
-            return 0
-        if options.grace_s is not None:
-            return max(options.grace_s, 0)
-        return int(spec.get("terminationGracePeriodSeconds", strategy.DEFAULT_GRACE_S))
-
-    def _set_propagation_finalizer(
-        self, resource: Resource, meta: dict[str, Any], options: Deletion, writer: Writer
-    ) -> None:
-        propagation = options.propagation
-        if not propagation and resource.kind == "Job":
-            propagation = "Orphan"
-            writer.warnings.append(
-                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
-                "to remove them or set propagationPolicy=Orphan to suppress this warning"
-            )
-        wanted = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation)
-        finalizers = [f for f in meta.get("finalizers", ()) if f not in ("foregroundDeletion", "orphan")]
-        has_dependents = bool(self.storage.dependents.get(meta["uid"]))
-        if propagation == "" and meta.get("deletionTimestamp"):
-            return
-        if wanted and (has_dependents or wanted == "foregroundDeletion"):
-            finalizers.append(wanted)
-        if finalizers:
-            meta["finalizers"] = finalizers
-        else:
-            meta.pop("finalizers", None)
 
     def delete_collection(
         self, kind: KindRef, selection: Selection, options: Deletion, writer: Writer | None = None
@@ -433,7 +361,7 @@ class Store:
 
     def _store(self, resource: Resource, obj: dict[str, Any], writer: Writer) -> Entry:
         version = self.storage.version if writer.dry_run else self.storage.version + 1
-        entry = self._encoded(resource, obj, version)
+        entry = encoded(resource, obj, version)
         if not writer.dry_run:
             self.storage.version = version
             self.collection(resource)
@@ -444,7 +372,7 @@ class Store:
         if writer.dry_run:
             return entry
         version = self.storage.next_version()
-        last = self._encoded(resource, obj, version)
+        last = encoded(resource, obj, version)
         self.storage.remove(resource.key, last)
         if resource is CUSTOM_RESOURCE_DEFINITIONS:
             self._stop_serving(obj)
@@ -459,26 +387,6 @@ class Store:
         for entry in list(self.collection(served).entries.values()):
             self._remove(served, entry, entry.decode(), Writer())
         self.catalogue.remove(served)
-
-    def _encoded(self, resource: Resource, obj: dict[str, Any], version: int) -> Entry:
-        meta = obj["metadata"]
-        meta["resourceVersion"] = str(version)
-        if not meta.get("managedFields", True):
-            del meta["managedFields"]
-        ordered = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
-        raw = _encode(ordered)
-        if len(raw) > OBJECT_BYTES_MAX:
-            raise ApiError(500, "", "etcdserver: request is too large")
-        return Entry(
-            namespace=meta.get("namespace", ""),
-            name=meta["name"],
-            uid=meta["uid"],
-            version=version,
-            raw=raw,
-            labels=meta.get("labels") or {},
-            fields=extract_fields(obj, resource.fields),
-            owners=tuple(o["uid"] for o in meta.get("ownerReferences") or ()),
-        )
 
     def _track(
         self, resource: Resource, old: dict[str, Any], new: dict[str, Any], writer: Writer, subresource: str
@@ -521,125 +429,12 @@ class Store:
         if causes:
             raise errors.invalid(resource, meta.get("name", ""), causes)
 
-    def _check_envelope(self, resource: Resource, obj: dict[str, Any], namespace: str) -> None:
-        if resource.custom is not None and not (obj.get("kind") and obj.get("apiVersion")):
-            missing = "Kind" if not obj.get("kind") else "apiVersion"
-            raise errors.bad_request(
-                f"the object provided is unrecognized (must be of type {resource.kind}): "
-                f"Object '{missing}' is missing"
-            )
-        api_version = obj.setdefault("apiVersion", resource.api_version)
-        kind = obj.setdefault("kind", resource.kind)
-        if api_version != resource.api_version or kind != resource.kind:
-            raise errors.bad_request(
-                f'{kind} in version "{api_version}" cannot be handled as a {resource.kind} of '
-                f"{resource.api_version}: unknown conversion"
-            )
-        given = obj["metadata"].get("namespace")
-        if resource.namespaced and given and given != namespace:
-            raise errors.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
-        if resource.namespaced and not namespace:
-            raise errors.bad_request("an empty namespace may not be set during creation")
-        if not resource.namespaced:
-            obj["metadata"].pop("namespace", None)
-
-    def _check_name(self, resource: Resource, name: str) -> None:
-        if not name:
-            cause = Cause(
-                "FieldValueRequired", "Required value: name or generateName is required", "metadata.name"
-            )
-            raise errors.invalid(resource, name, [cause])
-        if problem := strategy.name_problem(resource, name):
-            raise errors.invalid(resource, name, [errors.invalid_value("metadata.name", name, problem)])
-
-    def _check_preconditions(
-        self, resource: Resource, entry: Entry, meta: dict[str, Any], *, put: bool, subresource: str
-    ) -> None:
-        version = meta.get("resourceVersion") or ""
-        if put and not version and not resource.unconditional_update:
-            cause = Cause(
-                "FieldValueInvalid",
-                "Invalid value: 0: must be specified for an update",
-                "metadata.resourceVersion",
-            )
-            raise errors.invalid(replace(resource, kind=resource.plural), entry.name, [cause])
-        if put and meta.get("uid") and meta["uid"] != entry.uid:
-            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {entry.uid}"
-            raise errors.conflict(resource, entry.name, why)
-        if version and version != str(entry.version):
-            raise errors.conflict(resource, entry.name)
-
     def _ensure_namespace(self, namespace: str) -> None:
         if ("", namespace) not in self.collection(NAMESPACES).entries:
             self.create(NAMESPACES, {"metadata": {"name": namespace}})
 
-    def _suffix(self) -> str:
-        number, suffix = uuid.UUID(self.new_uid()).int, ""
-        for _ in range(5):
-            number, digit = divmod(number, len(_SUFFIX))
-            suffix += _SUFFIX[digit]
-        return suffix
 
-
-def _as_object(resource: Resource, obj: Any) -> dict[str, Any]:
-    """The outermost checks of a body, and a shallow copy."""
-    if not isinstance(obj, dict):
-        raise errors.bad_request("the object provided is unrecognized (must be an object)")
-    meta = obj.get("metadata")
-    if meta is None:
-        meta = {}
-    if not isinstance(meta, dict):
-        raise errors.Undecodable(
-            resource, "json: cannot unmarshal into Go struct field ObjectMeta of metadata"
-        )
-    cleaned = {
-        k: v for k, v in meta.items() if v is not None and not (v in ({}, []) and k != "managedFields")
-    }
-    return {**obj, "metadata": cleaned}
-
-
-def _decode_fields(resource: Resource, obj: dict[str, Any], writer: Writer) -> None:
-    """Refuse wrong types, drop unknown fields, and fill in defaults of custom kinds, in place."""
-    try:
-        unknown = field_types.check(resource.group, resource.kind, obj)
-    except field_types.WrongType as error:
-        raise errors.Undecodable(resource, str(error)) from error
-    if resource.custom is not None:
-        unknown += resource.custom.decode(obj)
-    listed = [f'unknown field "{path}"' for path in sorted(unknown)]
-    if listed and writer.unknown_fields == "Strict":
-        raise errors.Undecodable(resource, "strict decoding error: " + ", ".join(listed))
-    if writer.unknown_fields == "Warn":
-        writer.warnings.extend(listed)
-
-
-_IMMUTABLE = (
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-)
-
-
-def _keep_identity(resource: Resource, name: str, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Fields that only the server sets: filled in where left out, refused where changed."""
-    causes = []
-    for field_name in _IMMUTABLE:
-        given, kept = new.get(field_name), old.get(field_name)
-        if given in (None, ""):
-            if kept is not None:
-                new[field_name] = kept
-        elif given != kept:
-            causes.append(errors.invalid_value(f"metadata.{field_name}", given, "field is immutable"))
-    if causes:
-        raise errors.invalid(resource, name, causes)
-    new["resourceVersion"] = old["resourceVersion"]
-    for field_name in ("generation", "generateName"):
-        if field_name in old:
-            new[field_name] = old[field_name]
-        else:
-            new.pop(field_name, None)
+__all__ = [
+    "APPLY", "JSON", "MERGE", "STRATEGIC", "SYSTEM_NAMESPACES", "Deletion", "KindRef", "Store", "Writer",
+    "timestamp",
+]  # fmt: skip

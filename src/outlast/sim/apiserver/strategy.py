@@ -144,9 +144,10 @@ def _tolerates_no_execute(toleration: dict[str, Any], key: str) -> bool:
 
 def _default_job(job: dict[str, Any]) -> None:
     spec = job.setdefault("spec", {})
+    replacement = "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
     for field, value in (
         ("parallelism", 1), ("completions", 1), ("backoffLimit", 6), ("completionMode", "NonIndexed"),
-        ("suspend", False), ("manualSelector", False), ("podReplacementPolicy", "TerminatingOrFailed"),
+        ("suspend", False), ("manualSelector", False), ("podReplacementPolicy", replacement),
     ):  # fmt: skip
         spec.setdefault(field, value)
     template = spec.setdefault("template", {})
