@@ -27,8 +27,6 @@ from outlast.model.cluster import NODES, Node
 from outlast.ports.cluster import Change, Synced
 
 NODE_COUNT = 5000
-IMAGES_PER_NODE = 46
-"""Makes a node 15 KB."""
 REPEATS = 7
 CREATES_IN_FLIGHT = 48
 PEAK_GOAL_MB = 100
@@ -231,9 +229,7 @@ async def _fill(kubeconfig: Path) -> None:
 
         async def create(number: int) -> None:
             machine = Machine(name=f"node-{number:05d}", padded=True)
-            status = node_status(machine)
-            status["images"] = status["images"][:IMAGES_PER_NODE]
-            body: dict[str, Any] = {**node_object(machine), "status": status}
+            body: dict[str, Any] = {**node_object(machine), "status": node_status(machine)}
             async with gate:
                 await cluster.create(NODES, body)
 
