@@ -24,6 +24,8 @@ READY_DEADLINE_S = 60.0
 START_TRIES = 3
 KUBECTL_DEADLINE_S = 60.0
 PROBE_DEADLINE_S = 5.0
+KEEP = "OUTLAST_KEEP_PLANE"
+"""Set to keep a control plane's folder with its logs and data after it has stopped."""
 
 ETCD = "etcd"
 APISERVER = "kube-apiserver"
@@ -85,7 +87,7 @@ class Plane:
 
     def _start_once(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-plane-"))
-        self._reaper = Reaper()
+        self._reaper = Reaper(None if os.environ.get(KEEP) else self.folder)
         self._authority = Authority(self.folder)
         url = self._configure()
         self.admin = Access(url, self._authority.certificate, self._tokens["admin"])
@@ -110,7 +112,7 @@ class Plane:
             self._reaper.close()
             self._reaper = None
         self._ports.release()
-        if self.folder != Path() and not os.environ.get("OUTLAST_KEEP_PLANE"):
+        if self.folder != Path() and not os.environ.get(KEEP):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def kill_apiserver(self) -> None:

@@ -159,7 +159,7 @@ class Program:
 
 
 _REAPER = """
-import os, signal, sys
+import os, shutil, signal, sys
 alive = {}
 def born(pid):
     try:
@@ -172,15 +172,17 @@ for line in sys.stdin:
 for pid, since in alive.items():
     if since is not None and born(pid) == since:
         os.kill(pid, signal.SIGKILL)
+if len(sys.argv) > 1:
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
 """
 
 
 class Reaper:
-    """Ends the watched processes when this process is gone, however it went."""
+    """Ends the watched processes, and removes `folder`, when this process is gone, however it went."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _REAPER],
+            [sys.executable, "-S", "-E", "-c", _REAPER, *([str(folder)] if folder else [])],
             stdin=subprocess.PIPE,
             text=True,
             bufsize=1,

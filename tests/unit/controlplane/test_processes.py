@@ -19,7 +19,7 @@ ORPHAN_MAKER = """
 import sys
 from pathlib import Path
 from tests.controlplane.processes import Program, Reaper
-program = Program("sleeper", {argv!r}, Path({log!r}), Reaper())
+program = Program("sleeper", {argv!r}, Path({log!r}), Reaper(Path({folder!r})))
 program.start()
 print(program.pid, flush=True)
 sys.stdin.read()
@@ -54,8 +54,10 @@ def test_a_port_in_use_is_not_taken() -> None:
 
 
 def test_a_killed_test_run_leaves_nobody_behind(tmp_path: Path) -> None:
-    """kill -9 of the tests ends their control plane too."""
-    code = ORPHAN_MAKER.format(argv=SLEEPER, log=str(tmp_path / "log"))
+    """kill -9 of the tests ends their control plane too, and removes its data."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    code = ORPHAN_MAKER.format(argv=SLEEPER, log=str(tmp_path / "log"), folder=str(folder))
     root = Path(__file__).parents[3]
     parent = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
@@ -68,7 +70,7 @@ def test_a_killed_test_run_leaves_nobody_behind(tmp_path: Path) -> None:
     parent.wait(10)
     parent.stdin.close()
     parent.stdout.close()
-    wait_until(lambda: not alive(pid), deadline_s=10, what="the reaper")
+    wait_until(lambda: not alive(pid) and not folder.exists(), deadline_s=10, what="the reaper")
 
 
 def test_a_program_that_dies_says_so_with_its_log(tmp_path: Path) -> None:
