@@ -539,7 +539,19 @@ def test_history_of_the_boot_waits_for_proof() -> None:
     scene.xid(1, 13, replayed=True)
     assert (scene.fault.state, scene.says()) == (FaultState.AWAITING_PROOF, ("Unknown", "AwaitingProof"))
     assert scene.fault.evidence[0].text.startswith("(replayed)")
+    assert scene.fault.fault_class is FaultClass.TRANSIENT  # blocks new work, and drains nobody
     assert scene.state.held == ()
+    scene.xid(0, 62)
+    assert (scene.fault.state, scene.fault.fault_class) == (FaultState.OPEN, FaultClass.RESET_CURES)
+
+
+def test_history_that_a_level_confirms_is_a_fault() -> None:
+    """What the log says of the past is true when the GPU says so now."""
+    scene = Scene()
+    scene.xid(0, 79, replayed=True)
+    scene.hardware.unplugged.add(scene.gpu(0))
+    scene.poll(2)
+    assert (scene.fault.state, scene.fault.fault_class) == (FaultState.OPEN, FaultClass.REBOOT_CURES)
 
 
 def test_lines_of_the_time_the_agent_was_away_are_not_history() -> None:

@@ -112,6 +112,7 @@ def _open(state: JudgeState, finding: Finding, now: Moment) -> JudgeState:
         evidence=(_evidence(finding, now),),
         evidence_codes=(finding.code,),
         action_seen=_asks(finding),
+        live=not replayed,
         evidence_monotonic=now.monotonic,
     )
     return msgspec.structs.replace(state, faults=(*state.faults, fault))
@@ -145,6 +146,7 @@ def _joined(fault: OpenFault, finding: Finding, boot_id: str, now: Moment) -> Op
         evidence=evidence,
         evidence_codes=evidence_codes,
         action_seen=fault.action_seen or _asks(finding),
+        live=fault.live or live,
         evidence_monotonic=now.monotonic,
         clean_since=None,
         clean_polls=0,

@@ -111,6 +111,8 @@ class OpenFault(msgspec.Struct, frozen=True, kw_only=True):
     action_seen: bool = False
     """The driver asked for a recovery since this opened, so that "none" proves that it happened."""
     second_witness: bool = False
+    live: bool = True
+    """Seen by an agent as it happened, or confirmed by a level; else it is only read in the log's past."""
     evidence_monotonic: float = 0.0
     clean_since: float | None = None
     clean_polls: int = 0
@@ -122,7 +124,9 @@ class OpenFault(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fault_class(self) -> FaultClass:
-        """The strongest cure that any of its codes needs."""
+        """The strongest cure that any of its codes needs; what is only history blocks and never drains."""
+        if not self.live:
+            return FaultClass.TRANSIENT
         return max((code.fault_class for code in self.codes), key=_STRENGTH.__getitem__)
 
 
