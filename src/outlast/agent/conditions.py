@@ -18,7 +18,17 @@ from outlast.agent.patience import Patience
 from outlast.agent.waiting import news_or_time
 from outlast.model.cluster import NODES, Condition, Node
 from outlast.ports.clock import Clock
-from outlast.ports.cluster import Change, Cluster, ClusterError, Invalid, Patch, PatchType, Removed, Upserted
+from outlast.ports.cluster import (
+    Change,
+    Cluster,
+    ClusterError,
+    Invalid,
+    NotFound,
+    Patch,
+    PatchType,
+    Removed,
+    Upserted,
+)
 
 log = structlog.get_logger("outlast.agent")
 
@@ -40,7 +50,7 @@ class ConditionPublisher:
         self._news = asyncio.Event()
         self._node: Node | None = None
         self._heartbeat_due_s = 0.0
-        self._reverted = False
+        self._recheck_s: float | None = None
         self.writes = 0
 
     @property
@@ -59,21 +69,13 @@ class ConditionPublisher:
         """Write for ever."""
         patience = Patience("node conditions", self._options.node_name, self._clock, self._rng)
         while True:
-            news = await news_or_time(self._news, self._clock, self._until_heartbeat_s())
-            if self._reverted:
-                self._reverted = False
-                await self._clock.sleep(REASSERT_DELAY_S)
-                if not self._still_written():
-                    log.warning("another writer changed our conditions", node=self._options.node_name)
-                    news = True
-                else:
-                    news = not _same(self._wanted, self._written)
-            if not self._wanted or not (news or self._heartbeat_is_due()):
+            await news_or_time(self._news, self._clock, self._until_next_s())
+            if not self._wanted or not self._must_write():
                 continue
             try:
                 await self._write()
             except ClusterError as error:
-                if isinstance(error, Invalid):
+                if isinstance(error, Invalid | NotFound):
                     self._node = None  # replaced under its name: read the new uid
                 await self._clock.sleep(patience.failed(error))
                 self._news.set()
@@ -91,11 +93,21 @@ class ConditionPublisher:
             if change.new.metadata.name != self._options.node_name:
                 return
             self._node = change.new
-            if self._written and not self._still_written():
-                self._reverted = True
+            if self._written and self._recheck_s is None and not self._still_written():
+                # Or only the echo of our own write, which may overtake its answer: look again in a moment.
+                self._recheck_s = self._clock.monotonic() + REASSERT_DELAY_S
                 self._news.set()
         elif isinstance(change, Removed) and change.old.metadata.name == self._options.node_name:
-            self._node = None
+            self._node, self._written = None, ()
+            self._news.set()
+
+    def _must_write(self) -> bool:
+        if self._recheck_s is not None and self._clock.monotonic() >= self._recheck_s:
+            self._recheck_s = None
+            if not self._still_written():
+                log.warning("another writer changed our conditions", node=self._options.node_name)
+                return True
+        return not _same(self._wanted, self._written) or self._heartbeat_is_due()
 
     def _still_written(self) -> bool:
         """Whether the Node, as far as we see it, says what we last wrote."""
@@ -103,10 +115,13 @@ class ConditionPublisher:
             return True
         return _same(self._written, tuple(self._node.condition(c.type) for c in self._written))
 
-    def _until_heartbeat_s(self) -> float | None:
-        if self._written_heartbeat is None or not self._wanted:
+    def _until_next_s(self) -> float | None:
+        if not self._written:
             return None
-        return max(0.05, self._heartbeat_due_s - self._clock.monotonic())
+        next_s = (
+            self._heartbeat_due_s if self._recheck_s is None else min(self._heartbeat_due_s, self._recheck_s)
+        )
+        return max(0.05, next_s - self._clock.monotonic())
 
     def _heartbeat_is_due(self) -> bool:
         """Only a completed check is worth a heartbeat: silence of the sources must show."""
