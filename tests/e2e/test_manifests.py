@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+import outlast
 from outlast.model import names
 from tests.controlplane.installation import MANIFESTS, NAMESPACE, Installation
 from tests.controlplane.kubelet import Kubelets
@@ -142,6 +143,28 @@ def test_the_manifests_and_the_code_use_the_same_names() -> None:
     fence = rights["ValidatingAdmissionPolicyBinding", "outlast-controller-fence"]["spec"]["paramRef"]
     assert (fence["namespace"], fence["name"]) == (names.SYSTEM_NAMESPACE, names.CONTROLLER_LEASE)
     assert ("Lease", names.CONTROLLER_LEASE) in rights
+
+
+def test_one_image_runs_everything() -> None:
+    """Agent, controller and repair Jobs are one program in one version; changing one image changes all."""
+    files = (*PROFILES, "workloads/controller.yaml")
+    workloads = [d for f in files for d in documents(f) if d["kind"] in ("DaemonSet", "Deployment")]
+    containers = [c for d in workloads for c in d["spec"]["template"]["spec"]["containers"]]
+    repair = [e["value"] for c in containers for e in c["env"] if e["name"] == "OUTLAST_REPAIR_IMAGE"]
+    assert len(repair) == 1
+    assert {c["image"] for c in containers} | set(repair) == {f"outlast:{outlast.__version__}"}
+
+
+def test_the_environment_in_the_manifests_is_the_one_the_verbs_read() -> None:
+    """A variable that nobody reads is a setting that does nothing."""
+    verbs = Path(outlast.__file__).parent / "cli"
+    for file in (*PROFILES, "workloads/controller.yaml"):
+        workload = documents(file)[0]
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        source = (verbs / f"{container['args'][0]}.py").read_text()
+        for variable in container["env"]:
+            name = variable["name"]
+            assert name.startswith("NVIDIA_") or f'env_var="{name}"' in source, f"{file}: {name}"
 
 
 def test_the_policies_and_the_lease_come_with_the_rights() -> None:
