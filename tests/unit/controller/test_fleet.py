@@ -1,0 +1,74 @@
+"""Counts by policy, kept by differences."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.controller.fleet import Contribution, FleetLedger
+from tests.unit.remediation.builders import START, enforce
+
+NODES = [f"n{i}" for i in range(5)]
+FACTS = st.builds(
+    Contribution,
+    policy=st.sampled_from(["gpu", "other", ""]),
+    unavailable=st.booleans(),
+    repairing=st.booleans(),
+    domain=st.sampled_from(["a", "b", ""]),
+)
+EVENTS = ["drop", "reserve_block", "reserve_repair", "settle"]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from(NODES), FACTS),
+        st.tuples(
+            st.sampled_from(["drop", "reserve_block", "reserve_repair", "settle"]), st.sampled_from(NODES)
+        ),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_differences_add_up_to_a_recount(steps: list) -> None:
+    """After any history the counts are those of counting afresh."""
+    ledger = FleetLedger()
+    facts: dict[str, Contribution] = {}
+    blocks: set[str] = set()
+    repairs: set[str] = set()
+    for step in steps:
+        getattr(ledger, step[0])(*step[1:])
+        name = step[1]
+        if step[0] == "put":
+            facts[name] = step[2]
+        elif step[0] == "drop":
+            facts.pop(name, None)
+        if step[0] in ("drop", "settle"):
+            blocks.discard(name)
+            repairs.discard(name)
+        blocks |= {name} if step[0] == "reserve_block" else set()
+        repairs |= {name} if step[0] == "reserve_repair" else set()
+    view = ledger.view("outsider", enforce(), START)
+    ruled = {n: f for n, f in facts.items() if f.policy == "gpu"}
+    assert ledger.totals("gpu")[0] == len(ruled)
+    assert view.unavailable == sum(f.unavailable or n in blocks for n, f in ruled.items())
+    assert view.repairs_in_flight == sum(f.repairing or n in repairs for n, f in ruled.items())
+
+
+def test_a_node_is_left_out_of_its_own_view() -> None:
+    """Asking twice for the same node gives the same answer."""
+    ledger = FleetLedger()
+    for name in NODES:
+        ledger.put(name, Contribution("gpu", unavailable=True, repairing=True, domain="a"))
+    view = ledger.view("n0", enforce(), START)
+    assert (view.unavailable, view.repairs_in_flight, view.repairs_in_domain) == (4, 4, 4)
+
+
+def test_a_reservation_counts_before_its_request_is_sent() -> None:
+    """Two workers never see the same free slot."""
+    ledger = FleetLedger()
+    for name in NODES:
+        ledger.put(name, Contribution("gpu"))
+    ledger.reserve_block("n1")
+    assert ledger.view("n0", enforce(), START).unavailable == 1
+    ledger.settle("n1")
+    assert ledger.view("n0", enforce(), START).unavailable == 0
