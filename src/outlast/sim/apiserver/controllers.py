@@ -7,6 +7,7 @@ fails because the world moved on is looked at again on the next change.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from outlast.sim.apiserver import budgets, garbage, jobs, node_lifecycle, scheduling, workloads
@@ -24,6 +25,7 @@ from outlast.sim.apiserver.resources import (
 from outlast.sim.apiserver.storage import Change, Entry
 from outlast.sim.apiserver.store import Store
 
+_log = logging.getLogger(__name__)
 BATCH_MAX = 200
 """Pieces of work done before other tasks get their turn."""
 Work = tuple[str, tuple[str, str], tuple[str, str], str]
@@ -76,9 +78,12 @@ class Controllers:
             try:
                 self._do[action](kind, key, uid)
             except ApiError as error:
-                # Gone or changed meanwhile: that change has marked its own work.
+                # 404 and 409: gone or changed meanwhile, and that change has marked its own work.
                 if error.code not in (404, 409):
-                    raise
+                    _log.warning("%s of %s %s failed: %s", action, kind[1], "/".join(key), error.message)
+            except Exception:
+                # One odd object must not stop the care of all others.
+                _log.exception("%s of %s %s failed", action, kind[1], "/".join(key))
 
     def _add(self, action: str, kind: tuple[str, str], key: tuple[str, str], uid: str = "") -> None:
         self._work[(action, kind, key, uid)] = None

@@ -92,6 +92,14 @@ _KINDS: Mapping[tuple[str, str], Mapping[str, Any]] = {
         "status": _STATUS,
     },
 }  # fmt: skip
+_WORKLOAD = {
+    "spec": {
+        "replicas": "int32", "selector": _SELECTOR, "template": _TEMPLATE,
+        "strategy": {OPEN: "any"}, OPEN: "any",
+    },
+    "status": _STATUS,
+}  # fmt: skip
+_ANY_KIND = {"spec": {OPEN: "any"}, "status": {OPEN: "any"}, OPEN: "any"}
 _GO = {"string": str, "bool": bool, "int32": int, "int64": int}
 
 
@@ -102,7 +110,7 @@ class WrongType(Exception):
 def check(group: str, kind: str, obj: dict[str, Any]) -> list[str]:
     """Drop unknown fields of an object in place; their paths. Raises WrongType."""
     unknown: list[str] = []
-    table = _KINDS.get((group, kind), {OPEN: "any"})
+    table = _KINDS.get((group, kind)) or (_WORKLOAD if group == "apps" else _ANY_KIND)
     everything = {"apiVersion": "any", "kind": "any", "metadata": _META, **table}
     _walk(obj, everything, "", kind, unknown)
     return unknown
@@ -129,6 +137,12 @@ def _walk(value: Any, wanted: Any, path: str, kind: str, unknown: list[str]) -> 
             if child is None:
                 unknown.append(where)
                 del value[name]
+            elif value[name] is None:
+                # To a decoder of typed structs null is the same as nothing.
+                if wanted is _STRINGS:
+                    value[name] = ""
+                else:
+                    del value[name]
             else:
                 _walk(value[name], child, where, kind, unknown)
 

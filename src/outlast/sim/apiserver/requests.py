@@ -114,7 +114,7 @@ async def decoded_body(http: web.BaseRequest, content_type: str) -> Any:
     data = await read_body(http)
     try:
         return msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         if "yaml" not in content_type:
             raise errors.bad_request(f"error decoding the body: {error}") from error
     try:
@@ -143,7 +143,7 @@ async def deletion_of(
     if data:
         try:
             decoded = msgspec.json.decode(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise errors.bad_request(f"error decoding the body: {error}") from error
         body = decoded if isinstance(decoded, dict) else {}
     given = body.get("preconditions") or {}
