@@ -15,17 +15,16 @@ from outlast.agent.conditions import ConditionPublisher
 from outlast.agent.lease import LeaseRenewer
 from outlast.agent.node_health import NodeHealthPublisher
 from outlast.agent.options import FIRST_LOOK_MAX_S, INBOX_MAX, SAVE_SPACING_S, Options
+from outlast.agent.telling import Teller
 from outlast.agent.waiting import news_or_time
 from outlast.health.catalogue import Catalogue, builtin
 from outlast.health.checks.gpu_presence import counted
 from outlast.health.sources.kernel_text import interesting
 from outlast.health.verdict import Judgement, JudgeState, Moment, judge, restore, to_bytes
 from outlast.health.verdict.judge import Input
-from outlast.health.verdict.report import published_fault
-from outlast.model.cluster import NODES
 from outlast.model.observation import GpuSurvey, KernelRecord
 from outlast.ports.clock import Clock
-from outlast.ports.cluster import Cluster, EventNote, EventRecorder
+from outlast.ports.cluster import Cluster, EventRecorder
 from outlast.ports.node import GpuReader, KernelLog, Machine, PciBus, StateFile
 
 log = structlog.get_logger("outlast.agent")
@@ -57,7 +56,7 @@ class Agent:
         self._clock = clock
         self._rng = rng
         self._options = options
-        self._events = events
+        self._teller = Teller(options.node_name, clock, events)
         self._catalogue = catalogue if catalogue is not None else builtin()
         self.conditions = ConditionPublisher(cluster, options, clock, rng)
         self.node_health = NodeHealthPublisher(cluster, options, clock, rng)
@@ -143,11 +142,11 @@ class Agent:
     def _judge(self, readings: list[Input]) -> None:
         now = Moment(self._clock.now(), self._clock.monotonic())
         answer = judge(self._state, readings, now, self._catalogue)
-        self._state, self.judgement = answer.state, answer
+        before, self._state, self.judgement = self._state, answer.state, answer
         if answer.probe:
             self._probe_gpu.set()
             self._probe_pci.set()
-        self._tell(answer)
+        self._teller.tell(before, answer, self.conditions.node_uid)
         self._save_due.set()
         if self._has_looked(now):
             self.conditions.want(answer.conditions, answer.status.checked_at)
@@ -157,29 +156,6 @@ class Agent:
         """A restart must not publish "not yet checked" over what the last process knew."""
         waited = now.monotonic - self._started_s >= FIRST_LOOK_MAX_S
         return self._state.asked or bool(self._state.faults) or waited
-
-    def _tell(self, answer: Judgement) -> None:
-        node = self._options.node_name
-        for opened in answer.opened:
-            fault = published_fault(opened)
-            log.warning("fault", node=node, code=fault.code, fault=fault.id, summary=fault.summary)
-            self._event(opened.root.reason, fault.summary, warning=True)
-        for ended in answer.ended:
-            fault = published_fault(ended.fault)
-            log.info("fault is over", node=node, code=fault.code, fault=fault.id, how=ended.ending)
-            self._event("FaultCleared", f"{fault.code} is over: {ended.ending}.", warning=False)
-
-    def _event(self, reason: str, message: str, *, warning: bool) -> None:
-        if self._events is not None:
-            note = EventNote(
-                kind=NODES,
-                name=self._options.node_name,
-                reason=reason,
-                message=message,
-                uid=self.conditions.node_uid,
-                warning=warning,
-            )
-            self._events.record(note)
 
     # --- memory
 

@@ -1,19 +1,14 @@
-"""Wiring of the real agent: adapters for this machine, one Agent, signals.
-
-SIGTERM ends the process at once, even while a worker of ours sleeps in the driver for ever: nothing is
-joined, and what must outlive us is already on disk.
-"""
+"""Wiring of the real agent: adapters for this machine, one Agent, one process."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import NoReturn
 
 import structlog
 
@@ -27,6 +22,7 @@ from outlast.adapters.linux.pci import SysfsPciBus
 from outlast.adapters.linux.state_file import AtomicFile
 from outlast.adapters.nvml.reader import NvmlReader
 from outlast.agent.agent import Agent
+from outlast.agent.ending import leave, until_signal
 from outlast.agent.lock import only_agent
 from outlast.agent.options import Options
 from outlast.health.catalogue import Catalogue, CatalogueError, load
@@ -34,9 +30,6 @@ from outlast.health.verdict import Settings
 from outlast.model.names import AGENT_FIELD_MANAGER
 
 log = structlog.get_logger("outlast.agent")
-
-EXIT_GRACE_S = 1.0
-"""After SIGTERM: time for the last save, then the process ends whatever still runs."""
 
 
 class StartError(Exception):
@@ -64,8 +57,8 @@ class Config:
     trust_user_records: bool
 
 
-def run(config: Config) -> int:
-    """Run until a signal; returns the exit code. Raises StartError."""
+def run(config: Config) -> NoReturn:
+    """Run until a signal, then end the process. Raises StartError."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -83,40 +76,11 @@ def run(config: Config) -> int:
     gc.collect()
     gc.freeze()  # imports live for ever; looking at them again at each collection costs time and pages
     try:
-        asyncio.run(_run(config, access, catalogue))
+        asyncio.run(until_signal(_serve(config, access, catalogue)))
     except BaseExceptionGroup as group:
         log.error("a loop of the agent failed", node=config.node_name, exc_info=group)
-        return _end(1)
-    return _end(0)
-
-
-def _end(code: int) -> int:
-    """Leave without joining anything: a child in uninterruptible sleep would hold us for ever."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-async def _run(config: Config, access: Access, catalogue: Catalogue) -> None:
-    loop = asyncio.get_running_loop()
-    main = asyncio.current_task()
-    stopping = False
-
-    def stop() -> None:
-        nonlocal stopping
-        stopping = True
-        loop.call_later(EXIT_GRACE_S, os._exit, 0)
-        if main is not None:
-            main.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        await _serve(config, access, catalogue)
-    except asyncio.CancelledError:
-        if not stopping:
-            raise
-        log.info("agent ends", node=config.node_name)
+        leave(1)
+    leave(0)
 
 
 async def _serve(config: Config, access: Access, catalogue: Catalogue) -> None:

@@ -33,7 +33,7 @@ def agent(
     xid_catalogue: Annotated[Path | None, Parameter(env_var="OUTLAST_XID_CATALOGUE")] = None,
     note: Annotated[str, Parameter(env_var="OUTLAST_NOTE")] = "",
     trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
-) -> int:
+) -> None:
     """Watch this node and publish its health as node conditions, a NodeHealth object and a Lease.
 
     Example: NODE_NAME=$(hostname) outlast agent --kubeconfig ~/.kube/config
@@ -95,6 +95,6 @@ def agent(
         trust_user_records=trust_user_records,
     )
     try:
-        return run(config)
+        run(config)
     except StartError as error:
         raise UserError(str(error)) from error

@@ -304,3 +304,25 @@ async def test_the_state_of_a_fault_is_open_until_the_machine_restarts() -> None
         health = await there.health()
         assert health.faults[0].state is FaultState.AWAITING_PROOF
         assert health.boot_id == there.machine.boot_id
+
+
+async def test_lines_from_user_space_are_ignored_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A root process of a container cannot make a fault, nor fill the agent's log."""
+    async with rig() as there, there.running() as agent:
+        await there.until_condition(GPU_READY, "True")
+        for _ in range(200):
+            there.kernel.write(f"NVRM: Xid (PCI:{there.gpu(0)[:-2]}): 79, x", priority=12)
+        await there.clock.sleep(20)
+        assert (await there.condition(GPU_READY)).status == "True"
+        assert agent.judgement is not None
+        assert agent.judgement.state.untrusted == 200
+    assert capsys.readouterr().out.count("user space") == 1
+
+
+async def test_a_programs_fault_is_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing happens to the node, and whoever looks finds what was seen."""
+    async with rig() as there, there.running():
+        await there.until_condition(GPU_READY, "True")
+        there.xid(0, 31, "MMU Fault")
+        await there.clock.sleep(10)
+    assert "xid/31" in capsys.readouterr().out

@@ -326,6 +326,8 @@ def to_bytes(state: JudgeState) -> bytes:
         kernel_log_lost="",
         kernel_log_read=False,
         witness=None,
+        gaps=0,
+        untrusted=0,
         # The hour is enough: the time itself would make every poll a write to the disk.
         checked_at=state.checked_at and state.checked_at.replace(minute=0, second=0, microsecond=0),
         faults=tuple(
