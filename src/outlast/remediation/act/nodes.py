@@ -42,23 +42,42 @@ def _path(annotation: str) -> str:
 
 async def block(cluster: Cluster, act: Block) -> tuple[NodeAnswer, Node]:
     """Cordon with our annotation, in one patch that fails if anybody cordoned before. Raises ClusterError."""
-    operations = [
-        {"op": "test", "path": "/metadata/uid", "value": act.node_uid},
-        {"op": "test", "path": "/spec/unschedulable", "value": None},
-        {"op": "add", "path": _path(CORDON_ANNOTATION), "value": act.cordon.to_annotation()},
-        {"op": "add", "path": _path(DO_NOT_DISRUPT_ANNOTATION), "value": "true"},
-        {"op": "add", "path": "/spec/unschedulable", "value": True},
-    ]
     try:
-        return NodeAnswer.DONE, await cluster.patch(NODES, act.node, Patch(PatchType.JSON, operations))
+        return NodeAnswer.DONE, await _send_block(cluster, act, [])
     except (Invalid, Conflict):
         node = await cluster.get(NODES, act.node)
+    if not node.metadata.annotations and _is_free(node, act):
+        # A Node without any annotation has no map to add to; real kubelets always leave one.
+        bare: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/annotations", "value": None},
+            {"op": "add", "path": "/metadata/annotations", "value": {}},
+        ]
+        try:
+            return NodeAnswer.DONE, await _send_block(cluster, act, bare)
+        except (Invalid, Conflict):
+            node = await cluster.get(NODES, act.node)
     if node.metadata.uid != act.node_uid:
         return NodeAnswer.REPLACED, node
     cordon = cordon_of(node)
     if node.spec.unschedulable and cordon is not None and cordon.incident == act.cordon.incident:
         return NodeAnswer.ALREADY, node
     return (NodeAnswer.TAKEN if node.spec.unschedulable else NodeAnswer.LOST_RACE), node
+
+
+def _is_free(node: Node, act: Block) -> bool:
+    return node.metadata.uid == act.node_uid and not node.spec.unschedulable
+
+
+async def _send_block(cluster: Cluster, act: Block, before: list[dict[str, Any]]) -> Node:
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": act.node_uid},
+        {"op": "test", "path": "/spec/unschedulable", "value": None},
+        *before,
+        {"op": "add", "path": _path(CORDON_ANNOTATION), "value": act.cordon.to_annotation()},
+        {"op": "add", "path": _path(DO_NOT_DISRUPT_ANNOTATION), "value": "true"},
+        {"op": "add", "path": "/spec/unschedulable", "value": True},
+    ]
+    return await cluster.patch(NODES, act.node, Patch(PatchType.JSON, operations))
 
 
 async def release(cluster: Cluster, act: Release) -> tuple[NodeAnswer, Node]:
