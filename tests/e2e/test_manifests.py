@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,11 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 GPU = {"nvidia.com/gpu.present": "true"}
 PROFILES = ("workloads/agent.yaml", "unprivileged/agent.yaml")
 
-FILES = sorted(str(path.relative_to(MANIFESTS)) for path in MANIFESTS.rglob("*.yaml"))
+FILES = sorted(
+    str(path.relative_to(MANIFESTS))
+    for path in MANIFESTS.rglob("*.yaml")
+    if path.name != "kustomization.yaml"
+)
 
 
 def documents(file: str) -> list[Json]:
@@ -42,6 +47,22 @@ def test_the_server_takes_it_to_the_letter(installation: Installation, file: str
     installation.plane.kubectl(
         "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", path
     )
+
+
+def test_the_kustomization_holds_every_manifest_but_the_other_profile(kubectl: Path) -> None:
+    """`kubectl apply -k deploy/` is the whole installation: all resources, profile A of the agent."""
+    listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
+    there = {
+        str(path.relative_to(MANIFESTS))
+        for folder in ("crds", "rights", "workloads")
+        for path in (MANIFESTS / folder).glob("*.yaml")
+    }
+    assert set(listed) == there
+    built = subprocess.run(
+        [kubectl, "kustomize", MANIFESTS], capture_output=True, text=True, check=True, timeout=30
+    ).stdout
+    written = [document for file in sorted(there) for document in documents(file)]
+    assert sum(d is not None for d in yaml.safe_load_all(built)) == len(written)
 
 
 def test_the_agent_profiles_differ_in_privilege_only() -> None:

@@ -11,6 +11,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
+import outlast
 from outlast.model.cluster import JOBS
 from outlast.model.decision import RemoveRepair, StartRepair, StopRepair
 from outlast.model.names import INCIDENT_LABEL, REPAIR_LABEL, SYSTEM_NAMESPACE
@@ -23,7 +24,8 @@ LABEL_MAX = 63
 class RepairOptions:
     """How repair pods are made."""
 
-    image: str = "ghcr.io/outlast-dev/outlast:latest"
+    image: str = f"outlast:{outlast.__version__}"
+    """The controller's own image; the manifests say which by OUTLAST_REPAIR_IMAGE."""
     namespace: str = SYSTEM_NAMESPACE
     service_account: str = "outlast-repair"
     command: tuple[str, ...] = ("outlast", "act", "reboot")
@@ -92,7 +94,7 @@ def _pod_spec(act: StartRepair | StopRepair, options: RepairOptions, *, critical
                 "image": options.image,
                 "command": [*options.command, "--intent", act.intent_id, "--if-boot-id", act.boot_id],
                 "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}, "limits": {"memory": "128Mi"}},
-                "securityContext": {"privileged": True, "readOnlyRootFilesystem": True},
+                "securityContext": {"privileged": True, "runAsUser": 0, "readOnlyRootFilesystem": True},
             }
         ],
     }
