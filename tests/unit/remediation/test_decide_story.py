@@ -28,6 +28,7 @@ from outlast.model.policy import AfterDrainDeadline, Mode, ReplaceWith, Rung
 from tests.unit.remediation.builders import (
     FRESH,
     OBSERVE,
+    START,
     a_fault,
     a_health,
     a_node,
@@ -334,6 +335,20 @@ def test_a_silent_agent_on_a_node_that_is_down_is_no_news() -> None:
         health=a_health(), node=a_node(ready=False), agent=replace(FRESH, silent_s=999.0)
     ).look()
     assert step.open is None
+
+
+def test_a_monitor_that_cannot_tell_gets_half_an_hour() -> None:
+    """A driver upgrade is no fault; checks that never complete are, and they cost new work only."""
+    import msgspec
+
+    health = a_health(checked=False)
+    verdicts = tuple(msgspec.structs.replace(v, since=START) for v in health.status.verdicts)
+    blind = msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, verdicts=verdicts))
+    tale = a_sick_node(health=blind, pods=(a_pod(),))
+    assert tale.look(1700).open is None
+    tale.look(200)
+    tale.look()
+    assert rungs(tale) == [Rung.BLOCK_NEW_WORK] and tale.status.fault == "monitor/unknown"
 
 
 def test_old_evidence_disrupts_nothing() -> None:

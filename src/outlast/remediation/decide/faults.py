@@ -19,6 +19,8 @@ from outlast.remediation.decide.situation import Situation
 
 AGENT_SILENT: Final = "agent/silent"
 MONITOR_BLIND: Final = "monitor/unknown"
+UNKNOWN_BLOCKS_AFTER: Final = timedelta(minutes=30)
+"""A monitor that cannot tell for this long is a fault: longer than a driver upgrade or a slow boot takes."""
 
 _WORST_FIRST: Final = {
     FaultClass.HARDWARE_GONE: 0,
@@ -65,7 +67,7 @@ def _own_findings(situation: Situation, policy: RemediationPolicySpec, now: date
     known = any(f.subsystem is Subsystem.MONITOR for f in situation.health.status.faults)
     if monitor is None or monitor.verdict is Verdict.HEALTHY or known or monitor.since is None:
         return []
-    if monitor.verdict is Verdict.FAULTY or now - monitor.since >= timedelta(seconds=policy.agent_silent_s):
+    if monitor.verdict is Verdict.FAULTY or now - monitor.since >= UNKNOWN_BLOCKS_AFTER:
         text = f"the node's checks cannot tell whether it is healthy: {monitor.message or monitor.reason}"
         return [_finding(MONITOR_BLIND, text[:1024], monitor.since, "a completed check")]
     return []
