@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -59,15 +58,6 @@ class Config:
 
 def run(config: Config) -> NoReturn:
     """Run until a signal, then end the process. Raises StartError."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
     try:
         access = find_access(config.kubeconfig)
         catalogue = load(config.xid_catalogue)

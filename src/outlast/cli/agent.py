@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ from cyclopts import Parameter, validators
 
 from outlast.agent.options import HEARTBEAT_S, LEASE_RENEW_S, POLL_INTERVAL_S
 from outlast.cli import UserError
+from outlast.cli.event_log import write_events_to_stderr
 from outlast.model.names import SYSTEM_NAMESPACE
 
 _PositiveSeconds = Annotated[float, Parameter(validator=validators.Number(gt=0, lte=86_400))]
@@ -73,8 +73,7 @@ def agent(
     """
     if not node_name:
         raise UserError("the node's name is not known; set NODE_NAME or use --node-name.")
-    # structlog loads rich (6 MB) where it finds it, for colours that the log of a container never shows.
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    write_events_to_stderr()
     from outlast.agent.main import Config, StartError, run
 
     config = Config(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from outlast.cli import UserError
+from outlast.cli.event_log import write_events_to_stderr
 from outlast.model.names import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def controller(
     retry_period
         Seconds between two tries to renew or to take over.
     """
+    write_events_to_stderr()
     from outlast.adapters.kubernetes import KubeconfigError, LeaseTimes, find_access
 
     try:
