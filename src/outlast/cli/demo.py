@@ -116,7 +116,7 @@ async def _dashboard(play: Demo, taken: socket.socket | None) -> AsyncIterator[t
     rng = Random(play.scenario.seed)  # noqa: S311
     hub = Hub()
     async with KubernetesCluster(access, clock=play.pace, rng=rng, field_manager="outlast-web") as cluster:
-        follower = Follower(cluster, hub)
+        follower = Follower(cluster, hub, play.pace)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(follower.run())
             try:

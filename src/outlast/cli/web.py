@@ -68,7 +68,7 @@ async def _serve(cluster: Cluster, taken: object, hosts: tuple[str, ...], stoppe
 
     assert isinstance(taken, socket.socket)
     hub, clock = Hub(), SystemClock()
-    follower = Follower(cluster, hub)
+    follower = Follower(cluster, hub, clock)
     dashboard = Dashboard(follower.state, explain_incident, hub, clock, clock)
     async with asyncio.TaskGroup() as group:
         following = group.create_task(follower.run())

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote
+
+import msgspec
 
 from outlast.model.incident import Incident
 from outlast.remediation.page import ExplainPage
 from outlast.web.standing import ORDER, slug
 from outlast.web.state import FleetState
-from outlast.web.views.fleet import QUERY_CHARS_MAX, Filter, fleet
+from outlast.web.views.fleet import QUERY_CHARS_MAX, Filter, FleetPage, fleet
 from outlast.web.views.incident import incident_page
 from outlast.web.views.incidents import incidents
 from outlast.web.views.node import node
 from outlast.web.views.policy import policies
 
 NAME_CHARS_MAX: Final = 253
+MEMO_MAX: Final = 100_000
+"""Derived values remembered with a state; beyond, they are made each time."""
+_FLEET_AGE_MAX: Final = timedelta(seconds=10)
+"""The availability in the headline moves with time alone."""
 
 _EVERYTHING: Final = Filter()
 
@@ -71,7 +77,7 @@ def filter_of(query: Mapping[str, str]) -> Filter:
 def page_data(where: Address, state: FleetState, explain: Explain, now: datetime) -> Any | Missing:
     """The page as data, or what is missing."""
     if where.page == "fleet":
-        return fleet(state, where.filter, now)
+        return _fleet(where.filter, state, now)
     if where.page == "incidents":
         return incidents(state, now)
     if where.page == "policy":
@@ -82,3 +88,15 @@ def page_data(where: Address, state: FleetState, explain: Explain, now: datetime
     if incident is None:
         return Missing(f"No incident is called {where.name}; closed ones are removed after a while.")
     return incident_page(incident, explain(state, incident, now), now, synced=state.synced)
+
+
+def _fleet(filter_: Filter, state: FleetState, now: datetime) -> FleetPage:
+    """The fleet page, made once for all readers of one state; only its clock is set anew."""
+    seen = state.memo.get(filter_)
+    if seen is not None and seen[0] is state and now - seen[1].now < _FLEET_AGE_MAX:
+        known: FleetPage = seen[1]
+        return msgspec.structs.replace(known, now=now)
+    page = fleet(state, filter_, now)
+    if len(state.memo) < MEMO_MAX:
+        state.memo[filter_] = (state, page)
+    return page

@@ -34,6 +34,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((host, port))
+        taken.listen()  # a browser that comes before the server is up waits for it
     except OSError as error:
         taken.close()
         raise PortTaken(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from outlast.model.cluster import Node
 from outlast.model.health import NodeHealth
@@ -28,6 +29,8 @@ class FleetState:
     incidents: Mapping[str, Incident]
     policies: Mapping[str, RemediationPolicy]
     synced: bool = True
+    memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What views derived from single objects, kept while those objects are the same; changes no result."""
     by_node: Mapping[str, tuple[Incident, ...]] = field(init=False)
     """Incidents of each node name, newest first."""
 
@@ -48,6 +51,7 @@ class FleetState:
         policies: Iterable[RemediationPolicy] = (),
         *,
         synced: bool = True,
+        memo: dict[Any, Any] | None = None,
     ) -> FleetState:
         """Build a state from plain collections."""
         return cls(
@@ -56,6 +60,7 @@ class FleetState:
             incidents={i.metadata.name: i for i in incidents},
             policies={p.metadata.name: p for p in policies},
             synced=synced,
+            memo={} if memo is None else memo,
         )
 
     def open_incident(self, node: Node) -> Incident | None:

@@ -23,7 +23,7 @@ from outlast.web.wording import clock_time
 
 HEARTBEAT_S: Final = 15.0
 INTERVAL_S: Final = 0.25
-"""Least real time between two messages to one reader."""
+"""Changes are gathered this long in real time before they are sent."""
 AGE_INTERVAL_S: Final = 5.0
 """Ages on an unchanged page are refreshed this often, in real time."""
 PARTS_MAX: Final = 500
@@ -61,14 +61,16 @@ class Stream:
             if mailbox.closed:
                 yield event("bye", "stopping")
                 return
-            messages = reader.update(changes or Changes(frozenset(), everything=False))
+            await self.pace.sleep(INTERVAL_S)
+            late = await mailbox.take(0)
+            everything = any(c is not None and c.everything for c in (changes, late))
+            messages = reader.update(Changes(frozenset(), everything=everything))
             quiet_s = 0.0 if messages else quiet_s + AGE_INTERVAL_S
             if quiet_s >= HEARTBEAT_S:
                 quiet_s = 0.0
                 yield b": still here\n\n"
             for message in messages:
                 yield message
-            await self.pace.sleep(INTERVAL_S)
 
     def page(self, now: datetime) -> Any | Missing:
         """The page's data at this moment."""
@@ -116,7 +118,7 @@ class _FleetReader(_PageReader):
         page = self._stream.page(now)
         assert isinstance(page, FleetPage)
         tiles = {t.name: t for g in page.groups for t in g.tiles}
-        moved = [n for n, t in tiles.items() if self._tiles.get(n) != t]
+        moved = [n for n, t in tiles.items() if (old := self._tiles.get(n)) is not t and old != t]
         anew = changes.everything or tiles.keys() != self._tiles.keys() or len(moved) > PARTS_MAX
         regrouped = any(n in self._tiles and self._tiles[n].group != tiles[n].group for n in moved)
         heads = self._heads(page)

@@ -53,7 +53,10 @@ def ago(at: datetime | None, now: datetime) -> str:
     if at is None:
         return ""
     passed = now - at
-    return "just now" if passed < timedelta(seconds=5) else f"{span(passed.total_seconds())} ago"
+    if passed < timedelta(seconds=5):
+        return "just now"
+    seconds = passed.total_seconds()
+    return f"{span(seconds if seconds < 60 else seconds // 60 * 60)} ago"
 
 
 def clock_time(at: datetime | None) -> str:

@@ -166,3 +166,34 @@ def test_codes_and_steps_are_said_in_words() -> None:
     assert fault_name("efa/missing") == "EFA missing"
     assert words_of("ResetGPU") == "reset GPU"
     assert words_of("BlockNewWork") == "block new work"
+
+
+def test_a_tile_is_made_anew_only_when_its_objects_changed() -> None:
+    """With 10,000 nodes one change must not cost 10,000 tiles; what is shown is the same either way."""
+    before = fleet_state()
+    first = fleet(before, Filter(), NOW)
+    changed = health("gpu-0000", fault())
+    after = FleetState.of(
+        before.nodes.values(),
+        [h if h.metadata.name != "gpu-0000" else changed for h in before.healths.values()],
+        before.incidents.values(),
+        before.policies.values(),
+        memo=before.memo,
+    )
+    second = fleet(after, Filter(), NOW)
+    old = {t.name: t for g in first.groups for t in g.tiles}
+    new = {t.name: t for g in second.groups for t in g.tiles}
+    assert [name for name in new if new[name] is not old[name]] == ["gpu-0000"]
+    assert (
+        fleet(
+            FleetState.of(
+                after.nodes.values(),
+                after.healths.values(),
+                after.incidents.values(),
+                after.policies.values(),
+            ),
+            Filter(),
+            NOW,
+        )
+        == second
+    )

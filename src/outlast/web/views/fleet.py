@@ -128,7 +128,7 @@ class FleetPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def fleet(state: FleetState, filter_: Filter, now: datetime) -> FleetPage:
     """Build the fleet page."""
     label = POOL_LABEL if filter_.group == "pool" else state.domain_label()
-    tiles = [tile(state, node, label) for node in gpu_nodes(state)]
+    tiles = [_remembered(state, node, label) for node in gpu_nodes(state)]
     return FleetPage(
         now=now,
         synced=state.synced,
@@ -146,6 +146,19 @@ def gpu_nodes(state: FleetState) -> list[Node]:
     found = [node for node in state.nodes.values() if state.is_gpu_node(node)]
     found.sort(key=lambda n: n.metadata.name)
     return found
+
+
+def _remembered(state: FleetState, node: Node, group_label: str) -> Tile:
+    """The tile made earlier from the very same objects, else a new one."""
+    key = (node.metadata.name, group_label)
+    rests_on = (node, state.healths.get(node.metadata.name), state.open_incident(node))
+    seen = state.memo.get(key)
+    if seen is not None and all(old is new for old, new in zip(seen[0], rests_on, strict=True)):
+        known: Tile = seen[1]
+        return known
+    made = tile(state, node, group_label)
+    state.memo[key] = (rests_on, made)
+    return made
 
 
 def tile(state: FleetState, node: Node, group_label: str) -> Tile:

@@ -33,6 +33,8 @@ class IncidentPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     fault: str
     opened: str
     lasted: str
+    end: str
+    """How it ended, in two words; empty while it runs."""
     explain: ExplainPage
     timeline: Timeline | None
     attempts: tuple[AttemptRow, ...]
@@ -51,6 +53,7 @@ def incident_page(incident: Incident, explained: ExplainPage, now: datetime, *, 
         fault=fault_name(status.fault) if status.fault else "",
         opened=f"{clock_time(opened)} UTC, {ago(opened, now)}",
         lasted=between(opened, end.at if end is not None else now),
+        end=words_of(end.result) if end is not None else "",
         explain=explained,
         timeline=timeline(explained.timeline, now),
         attempts=tuple(

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from outlast.model.incident import Incident
+from outlast.model.policy import Rung
 from outlast.remediation.page import State
 from outlast.web.standing import in_incident
 from outlast.web.state import FleetState
@@ -56,6 +57,12 @@ def incidents(state: FleetState, now: datetime) -> IncidentsPage:
     )
 
 
+def highest_step(incident: Incident) -> Rung:
+    """How far up the ladder an incident went; where it stands, while nothing was taken."""
+    taken = [attempt.rung for attempt in incident.status.attempts]
+    return max(taken, key=lambda rung: rung.height, default=incident.status.step)
+
+
 def row(incident: Incident, now: datetime) -> Row:
     """One line of the list."""
     status = incident.status
@@ -67,7 +74,7 @@ def row(incident: Incident, now: datetime) -> Row:
         state=None if end is not None else in_incident(incident).state,
         fault=fault_name(status.fault or (faults[0].code if faults else "")),
         summary=faults[0].summary if faults else "",
-        step=words_of(status.step),
+        step=words_of(highest_step(incident)),
         blocked_by=status.blocked_by[0] if status.blocked_by and end is None else "",
         opened_at=incident.spec.opened_at,
         lasted=between(incident.spec.opened_at, end.at if end is not None else now),

@@ -6,7 +6,9 @@ from datetime import datetime
 
 import msgspec
 
-from outlast.model.policy import Mode, RemediationPolicy
+from outlast.model.health import FaultClass
+from outlast.model.policy import Mode, RemediationPolicy, RemediationPolicySpec
+from outlast.remediation.decide.ladder import DEFAULT_LADDERS, executable, ladder_for, remarks
 from outlast.web.state import FleetState
 from outlast.web.views.fleet import Banner, banners, sorted_policies
 from outlast.web.views.limits import Limit, limits_of
@@ -22,10 +24,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Path(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The ladder of one fault class, where it differs from the defaults."""
+    """The ladder of one fault class, as it is walked today."""
 
     fault_class: str
     rungs: tuple[str, ...]
+    is_default: bool
+    remark: str = ""
 
 
 class PolicyCard(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -77,10 +81,17 @@ def _card(policy: RemediationPolicy, state: FleetState, now: datetime) -> Policy
         stale=policy.status.in_force is not None and policy.status.in_force != policy.spec,
         limits=limits_of(policy, state, now),
         settings=_settings(policy),
-        ladders=tuple(
-            Path(fault_class=words_of(one.fault_class), rungs=tuple(words_of(r) for r in one.rungs))
-            for one in spec.ladders
-        ),
+        ladders=tuple(_path(fault_class, spec) for fault_class in FaultClass),
+    )
+
+
+def _path(fault_class: FaultClass, spec: RemediationPolicySpec) -> Path:
+    written = ladder_for(fault_class, spec)
+    return Path(
+        fault_class=words_of(fault_class),
+        rungs=tuple(words_of(rung) for rung in executable(written) or written),
+        is_default=written == DEFAULT_LADDERS[fault_class],
+        remark="; ".join(remarks(written)),
     )
 
 
