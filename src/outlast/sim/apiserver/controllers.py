@@ -45,6 +45,8 @@ class Controllers:
         self._store = store
         self._work: dict[Work, None] = {}
         self._unbound: dict[tuple[str, str], None] = {}
+        self._next_node = 0
+        self._on_node: dict[str, set[tuple[str, str]]] = {}
         self._wake = asyncio.Event()
         store.storage.observe(self._mark)
         self._do: dict[str, Callable[[tuple[str, str], tuple[str, str], str], None]] = {
@@ -124,8 +126,18 @@ class Controllers:
             self._add("pod", PODS.key, entry.key)
             return
         self._unbound.pop(entry.key, None)
+        self._place(entry, gone=change.type == "DELETED")
         if change.type == "DELETED" or entry.fields.get("status.phase") in ("Succeeded", "Failed"):
             self._retry_pending()
+
+    def _place(self, entry: Entry, *, gone: bool) -> None:
+        node = entry.fields.get("spec.nodeName", "")
+        if not gone:
+            self._on_node.setdefault(node, set()).add(entry.key)
+        elif node in self._on_node:
+            self._on_node[node].discard(entry.key)
+            if not self._on_node[node]:
+                del self._on_node[node]
 
     def _node_changed(self, change: Change) -> None:
         if change.type != "DELETED":
@@ -183,7 +195,9 @@ class Controllers:
     def _pod(self, _kind: tuple[str, str], key: tuple[str, str], _uid: str) -> None:
         entry = self._store.entry(PODS, key[1], key[0])
         if not entry.fields.get("spec.nodeName") and b'"deletionTimestamp"' not in entry.raw:
-            scheduling.schedule(self._store, entry.name, entry.namespace)
+            self._next_node += scheduling.schedule(
+                self._store, entry.name, entry.namespace, self._on_node, self._next_node
+            )
 
     def _namespace(self, _kind: tuple[str, str], key: tuple[str, str], _uid: str) -> None:
         garbage.empty_namespace(self._store, key[1])

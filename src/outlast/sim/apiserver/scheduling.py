@@ -6,12 +6,13 @@ extended resources, not CPU or memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from outlast.sim.apiserver import errors
 from outlast.sim.apiserver.resources import NODES, PODS
 from outlast.sim.apiserver.selectors import all_match, from_object
+from outlast.sim.apiserver.storage import Entry, Key
 from outlast.sim.apiserver.store import Store, Writer, timestamp
 
 UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -103,23 +104,31 @@ def requested(pod: Mapping[str, Any]) -> dict[str, int]:
     return total
 
 
-def schedule(store: Store, name: str, namespace: str) -> None:
-    """Bind one pending pod, or say on the pod why no node takes it."""
+def schedule(
+    store: Store, name: str, namespace: str, on_node: Mapping[str, Iterable[Key]], start: int = 0
+) -> int:
+    """Bind one pending pod, or say on the pod why no node takes it; how many nodes were looked at.
+
+    `on_node` are the pods of each node. The look begins at node `start` in name order, so that a full
+    front of the fleet is not looked through for every pod.
+    """
     pod = store.get(PODS, name, namespace)
     if (pod.get("spec") or {}).get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER:
-        return
+        return 0
     asks = requested(pod)
     reasons: dict[str, int] = {}
     entries = store.collection(NODES).entries
     names = _named(pod)
-    candidates = [e for n in names if (e := entries.get(("", n)))] if names else store.entries(NODES)
-    for candidate in candidates:
+    candidates = [e for n in names if (e := entries.get(("", n)))] if names else _rotated(store, start)
+    for looked_at, candidate in enumerate(candidates, 1):
         node = candidate.decode()
-        why = refusal(pod, node) or _lack(store, node, candidate.name, asks)
+        allocatable = (node.get("status") or {}).get("allocatable") or {}
+        slots = _count(allocatable.get("pods", DEFAULT_PODS_PER_NODE), DEFAULT_PODS_PER_NODE)
+        why = refusal(pod, node) or _lack(store, node, on_node.get(candidate.name, ()), asks, slots)
         if not why:
             binding = {"metadata": {"name": name}, "target": {"name": candidate.name}}
             bind(store, name, namespace, binding, Writer(manager="kube-scheduler"))
-            return
+            return 0 if names else looked_at
         reasons[why] = reasons.get(why, 0) + 1
     others = len(entries) - len(candidates)
     if others:
@@ -127,6 +136,13 @@ def schedule(store: Store, name: str, namespace: str) -> None:
         reasons[why] = reasons.get(why, 0) + others
     listed = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
     _report(store, name, namespace, f"0/{len(entries)} nodes are available: {listed}.")
+    return 0
+
+
+def _rotated(store: Store, start: int) -> Sequence[Entry]:
+    nodes = store.entries(NODES)
+    begin = start % len(nodes) if nodes else 0
+    return [*nodes[begin:], *nodes[:begin]]
 
 
 def _named(pod: Mapping[str, Any]) -> list[str]:
@@ -146,20 +162,27 @@ def _named(pod: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _lack(store: Store, node: Mapping[str, Any], name: str, asks: Mapping[str, int]) -> str:
-    here = [
-        p for p in store.list(PODS, field_selector=f"spec.nodeName={name}")
-        if (p.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-    ]  # fmt: skip
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    slots = str(allocatable.get("pods", DEFAULT_PODS_PER_NODE))
-    if slots.isdecimal() and len(here) >= int(slots):
+def _lack(
+    store: Store, node: Mapping[str, Any], held: Iterable[Key], asks: Mapping[str, int], slots: int
+) -> str:
+    pods = store.collection(PODS).entries
+    here = [e for k in held if (e := pods.get(k)) and e.fields["status.phase"] not in ("Succeeded", "Failed")]
+    if len(here) >= slots:
         return "Too many pods"
+    if not asks:
+        return ""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    used = [requested(e.decode()) for e in here]
     for resource, amount in asks.items():
-        used = sum(requested(p).get(resource, 0) for p in here)
-        if used + amount > int(str(allocatable.get(resource, "0"))):
+        taken = sum(u.get(resource, 0) for u in used)
+        if taken + amount > _count(allocatable.get(resource, 0), 0):
             return f"Insufficient {resource}"
     return ""
+
+
+def _count(value: Any, default: int) -> int:
+    text = str(value)
+    return int(text) if text.isdecimal() else default
 
 
 def _report(store: Store, name: str, namespace: str, message: str) -> None:
