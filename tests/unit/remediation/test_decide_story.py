@@ -210,6 +210,27 @@ def test_a_fault_waiting_for_its_proof_gets_the_whole_verification_time() -> Non
     assert tale.status.step is Rung.REPLACE
 
 
+def test_a_fault_of_an_earlier_boot_blocks_and_moves_nobody() -> None:
+    """What was seen before this boot only may be over: no drain until it is seen again or proven gone."""
+    waiting = a_fault(state=FaultState.AWAITING_PROOF, boot_id="boot-0")
+    tale = a_sick_node(waiting, pods=(a_pod(),))
+    tale.look()
+    tale.look()
+    assert rungs(tale) == [Rung.BLOCK_NEW_WORK]
+    assert "before this boot" in tale.status.blocked_by_text
+    tale.change(health=a_health(a_fault())).look()
+    assert rungs(tale) == [Rung.BLOCK_NEW_WORK, Rung.DRAIN]
+
+
+def test_a_worse_fault_that_waits_for_its_proof_does_not_hide_one_that_stands() -> None:
+    """The fault that stands leads, whatever waits beside it."""
+    waiting = a_fault(FaultClass.HARDWARE_GONE, "xid/64", state=FaultState.AWAITING_PROOF, boot_id="boot-0")
+    tale = a_sick_node(waiting, a_fault(), pods=(a_pod(),))
+    tale.look()
+    tale.look()
+    assert rungs(tale) == [Rung.BLOCK_NEW_WORK, Rung.DRAIN]
+
+
 def test_a_replaced_node_ends_the_story() -> None:
     """After the hand-over the disappearance of the node is the success."""
     tale = a_sick_node(a_fault(FaultClass.HARDWARE_GONE, "xid/64"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from outlast.model.cluster import Node, Pod
 from outlast.model.decision import AskCheckpoint, Evict
-from outlast.model.health import Fault
+from outlast.model.health import Fault, FaultState
 from outlast.model.incident import Phase, Result
 from outlast.model.names import ACCELERATED_HARDWARE_READY
 from outlast.model.policy import AfterDrainDeadline, ReplaceWith, Rung
@@ -44,6 +44,10 @@ def climb(story: Story, node: Node) -> None:
         return
     if held_by_witness(leading, rung):
         _wait(story, leading, f"only the monitor says so ({leading.code}); {rung} needs a second witness")
+        return
+    if rung in DISRUPTIVE and leading.state is FaultState.AWAITING_PROOF and not _climbed(story):
+        # A fault of an earlier boot, perhaps cured by it: nobody's work is moved for what may be over.
+        _wait(story, leading, f"{leading.code} was seen before this boot only; {rung} needs it seen again")
         return
     if rung in DISRUPTIVE:
         refusal = _refuses(story)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from outlast.model.cluster import Node
 from outlast.model.decision import Act, Block, Cordon, Note, Release, Step, TakeBack, cordon_of
-from outlast.model.health import FAULTS_MAX, Fault, FaultClass
+from outlast.model.health import FAULTS_MAX, Fault, FaultClass, FaultState
 from outlast.model.incident import IncidentSpec, MachineIdentity
 from outlast.model.names import (
     ACCELERATED_HARDWARE_READY,
@@ -77,12 +77,19 @@ def repair_job_name(incident: str, epoch: int) -> str:
 
 
 def standing_faults(situation: Situation, policy: RemediationPolicySpec, now: datetime) -> tuple[Fault, ...]:
-    """Faults that call for an answer under this policy, with the class their history earns, worst first."""
+    """Faults that call for an answer under this policy, with the class their history earns.
+
+    What stands now comes before what only waits for its proof, then the worst, then the oldest.
+    """
     faults = without_cancelled(actionable(situation, policy, now), situation.past)
     wanted = [f for f in faults if executable(ladder_for(f.fault_class, policy))]
     earned = [raised(f, repeats_after_reboot(f, situation.past, policy, now)) for f in wanted]
     order = list(_ORDER)
-    return tuple(sorted(earned, key=lambda f: (order.index(f.fault_class), f.opened_at)))
+    return tuple(
+        sorted(
+            earned, key=lambda f: (f.state is not FaultState.OPEN, order.index(f.fault_class), f.opened_at)
+        )
+    )
 
 
 _ORDER = (
