@@ -17,6 +17,8 @@ from outlast.sim.apiserver.store import Store, Writer, timestamp
 
 UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 DEFAULT_PODS_PER_NODE = 110
+FIRST_FIT_NODES_MAX = 500
+"""Up to so many nodes pods fill the fleet from the front, always in the same way; beyond it that is too slow."""
 DEFAULT_SCHEDULER = "default-scheduler"
 
 
@@ -141,7 +143,7 @@ def schedule(
 
 def _rotated(store: Store, start: int) -> Sequence[Entry]:
     nodes = store.entries(NODES)
-    begin = start % len(nodes) if nodes else 0
+    begin = start % len(nodes) if len(nodes) > FIRST_FIT_NODES_MAX else 0
     return [*nodes[begin:], *nodes[:begin]]
 
 
