@@ -18,7 +18,7 @@ from outlast.sim.apiserver.store import Store, Writer, timestamp
 UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 DEFAULT_PODS_PER_NODE = 110
 FIRST_FIT_NODES_MAX = 500
-"""Up to so many nodes pods fill the fleet from the front, always in the same way; beyond it that is too slow."""
+"""Up to so many nodes pods fill the fleet from the front, always in the same way; beyond it is too slow."""
 DEFAULT_SCHEDULER = "default-scheduler"
 
 
