@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from outlast.adapters.clock import SystemClock
 from outlast.adapters.kubernetes import KubernetesCluster, access_with_token
+from outlast.cli.demo_screen import print_summary
 from outlast.model.cluster import EVENTS, NODES, PODS, Event, Node, Pod
 from outlast.model.health import NODE_HEALTHS, NodeHealth
 from outlast.model.incident import INCIDENTS, EndResult, Incident, Phase, Result
@@ -292,6 +295,19 @@ def test_the_story_is_told_in_events_on_the_nodes(played: Played) -> None:
     """`kubectl describe node` alone tells what happened."""
     reasons = {e.reason for e in played.events if e.involved_object.name == "gpu-003"}
     assert {"NewWorkBlocked", "CheckpointRequested", "DrainStarted", "RebootStarted"} <= reasons
+
+
+def test_the_summary_says_how_every_story_ended(played: Played) -> None:
+    """In a pipe: plain text within 100 columns, every story and every incident, the counts at the end."""
+    paper = io.StringIO()
+    print_summary(Console(file=paper, width=100), played.report, stays=False)
+    text = paper.getvalue()
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.count("ok    ") == len(DEMO.stories)
+    assert all(name in text for name in played.incidents)
+    assert "0 invariants violated" in text
+    assert "0 false drains" in text
 
 
 def test_a_quiet_fleet_costs_few_writes(played: Played) -> None:

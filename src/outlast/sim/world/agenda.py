@@ -47,12 +47,16 @@ class Agenda:
     async def run(self) -> None:
         """Do what is due. Ends by cancellation only."""
         while True:
-            now_s = self._clock.monotonic()
-            while self._queue and self._queue[0][0] <= now_s:
-                action = heapq.heappop(self._queue)[2]
-                try:
-                    action()
-                except ApiError as error:
-                    if error.code not in _OVERTAKEN:
-                        raise
+            self.do_what_is_due()
             await self._clock.sleep(LOOK_S)
+
+    def do_what_is_due(self) -> None:
+        """Do everything whose time has come, in order of time."""
+        now_s = self._clock.monotonic()
+        while self._queue and self._queue[0][0] <= now_s:
+            action = heapq.heappop(self._queue)[2]
+            try:
+                action()
+            except ApiError as error:
+                if error.code not in _OVERTAKEN:
+                    raise
