@@ -123,7 +123,7 @@ class Demo:
             await self.world.server.stop()
 
     async def ready(self) -> bool:
-        """Wait until every node was checked and somebody leads; False when that does not come about."""
+        """Wait until every node was checked, all work runs and somebody leads; False when it takes too long."""
         until_s = self.pace.monotonic() + READY_REAL_S
         while self.pace.monotonic() < until_s:
             if self._election is not None and self._election.is_leader and self._all_checked():
@@ -133,7 +133,8 @@ class Demo:
 
     def _all_checked(self) -> bool:
         healths = self.world.healths()
-        return len(healths) >= len(self.world.names) and all(h.status.state == "Healthy" for h in healths)
+        are_healthy = all(h.status.state == "Healthy" for h in healths)
+        return len(healths) >= len(self.world.names) and are_healthy and not self.world.pods_pending()
 
     async def finished(self) -> bool:
         """Play the script and wait for the end of all stories; False when they did not end in time."""

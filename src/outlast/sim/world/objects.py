@@ -119,6 +119,7 @@ def gang(name: str, machines: int, gpus: int) -> dict[str, Any]:
             "template": {
                 "metadata": {"labels": {"app": name, CHECKPOINT_CAPABLE_LABEL: "on-request"}},
                 "spec": {
+                    "nodeSelector": {POOL_LABEL: TRAINING},
                     "restartPolicy": "Never",
                     "terminationGracePeriodSeconds": 60,
                     "containers": [_container("train", gpus)],

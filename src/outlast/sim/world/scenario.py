@@ -66,7 +66,9 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     efa: int = 32
     instance_type: str = "p5.48xlarge"
     gangs: tuple[tuple[str, int], ...] = (("llama-run3", 16), ("moe-run8", 12), ("vision-run2", 8))
-    """Training jobs and their size in machines; the machines of the training pool in all."""
+    """Training jobs and their size in machines; they fill the front of the fleet."""
+    spares: int = 4
+    """Training machines at the end of the fleet that join when the others have work: room to move to."""
     inference_pods: int = 24
     inference_gpus: int = 2
     inference_available: int = 22

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 from random import Random
+from typing import Final
 
 import msgspec
 
@@ -19,7 +20,7 @@ from outlast.model.incident import INCIDENTS, Incident
 from outlast.model.policy import REMEDIATION_POLICIES
 from outlast.schema.crds import definitions
 from outlast.sim.apiserver import ApiServer, Writer
-from outlast.sim.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from outlast.sim.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS
 from outlast.sim.world import objects
 from outlast.sim.world.agenda import Agenda
 from outlast.sim.world.chronicle import Chronicle
@@ -35,6 +36,7 @@ from outlast.sim.world.workloads import create_workloads
 _decode_node = msgspec.json.Decoder(Node).decode
 _decode_health = msgspec.json.Decoder(NodeHealth).decode
 _decode_incident = msgspec.json.Decoder(Incident).decode
+SPARES_S: Final = 30.0
 _ADMIN = Writer(manager="kubectl-client-side-apply")
 
 
@@ -86,10 +88,20 @@ class World:
         """Switch the machines on."""
         self.kubelets = Kubelets(self.store, self.agenda, self.clock, self._rng, agents)
         self.referee = Referee(self.store, self.kubelets)
-        for_training = sum(size for _, size in self.scenario.shape.gangs)
-        for i in range(self.scenario.shape.nodes):
-            rack = rack_name(i, self.scenario.shape.nodes_per_rack)
-            self._launch(Place(rack, objects.TRAINING if i < for_training else objects.INFERENCE))
+        shape = self.scenario.shape
+        for position in range(shape.nodes - shape.spares):
+            self._launch(self._place(position))
+        # Spares come last, so that which machine has work does not depend on how a scheduler spreads it.
+        for position in range(shape.nodes - shape.spares, shape.nodes):
+            self.agenda.after(SPARES_S, partial(self._launch, self._place(position)))
+
+    def _place(self, position: int) -> Place:
+        shape = self.scenario.shape
+        for_training = sum(size for _, size in shape.gangs)
+        trains = position < for_training or position >= shape.nodes - shape.spares
+        return Place(
+            rack_name(position, shape.nodes_per_rack), objects.TRAINING if trains else objects.INFERENCE
+        )
 
     def begin(self) -> None:
         """Put the script on the agenda; its minutes count from now."""
@@ -121,6 +133,11 @@ class World:
     def healths(self) -> tuple[NodeHealth, ...]:
         """What the agents say, read from the API server's store."""
         return tuple(_decode_health(e.raw) for e in self.store.entries(NODE_HEALTHS))
+
+    def pods_pending(self) -> int:
+        """Pods of users that do not run."""
+        users = (e for ns in (objects.TRAINING, objects.INFERENCE) for e in self.store.entries(PODS, ns))
+        return sum(e.fields.get("status.phase") != "Running" for e in users)
 
     def incidents(self) -> tuple[Incident, ...]:
         """The incidents, read from the API server's store."""
