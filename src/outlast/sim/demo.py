@@ -123,7 +123,7 @@ class Demo:
             await self.world.server.stop()
 
     async def ready(self) -> bool:
-        """Wait until every node was checked, all work runs and somebody leads; False when it takes too long."""
+        """Wait until nodes were checked, work runs and somebody leads; False when it takes too long."""
         until_s = self.pace.monotonic() + READY_REAL_S
         while self.pace.monotonic() < until_s:
             if self._election is not None and self._election.is_leader and self._all_checked():
