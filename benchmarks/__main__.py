@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import sys
 import time
+import traceback
 
 import benchmarks
 from benchmarks import report
@@ -33,8 +34,9 @@ def main(argv: list[str]) -> int:
         begun = time.monotonic()
         try:
             section = importlib.import_module(f"benchmarks.{name}").run()
-        except Exception as error:
-            print(f"    could not run: {type(error).__name__}: {error}", file=sys.stderr)
+        except Exception:
+            print("    could not run:", file=sys.stderr)
+            traceback.print_exc()
             failed.append(name)
             continue
         report.write(section)

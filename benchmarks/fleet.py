@@ -48,6 +48,8 @@ GPUS = 8
 IN_FLIGHT = 48
 PATIENCE_S = 24 * 3600
 """The controller-manager waits this long for kubelets, of which there are none."""
+HOME = "control"
+"""The Node that our own pods are bound to; the garbage collector takes pods of no Node, and their tokens."""
 POLICY = "bench"
 SELECTOR = {"outlast.test/fleet": "bench"}
 NODES = "/api/v1/nodes"
@@ -70,6 +72,7 @@ def installed(*, controllers: bool = True) -> Iterator[Installation]:
     with Plane(binaries.obtain(), options) as plane:
         installation = Installation(plane)
         installation.install()
+        installation.node(HOME)
         yield installation
 
 
@@ -96,7 +99,7 @@ def controller_process(
     installation: Installation, pod_name: str, folder: Path, keeper: Reaper
 ) -> tuple[Program, Access]:
     """The production controller with the token of a pod of its own, and that identity."""
-    access = installation.controller(pod_name, "nowhere")
+    access = installation.controller(pod_name, HOME)
     config = access.write_kubeconfig(folder / f"{pod_name}.kubeconfig")
     arguments = ["controller", "--kubeconfig", str(config), "--identity", pod_name]
     return outlast_process(pod_name, arguments, folder / f"{pod_name}.log", keeper), access

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import tempfile
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import yaml
 from tests.controlplane.access import MERGE
 from tests.controlplane.installation import Installation
 from tests.controlplane.machines import Machine, node_status
@@ -54,8 +56,8 @@ XIDS = (
 class Box:
     """One machine and its agent; `boot` gives it a new boot id, an empty kernel log and a new agent."""
 
-    def __init__(self, installation: Installation, folder: Path, number: int, keeper: Reaper) -> None:
-        self.name = f"node-{number:05d}"
+    def __init__(self, installation: Installation, folder: Path, name: str, keeper: Reaper) -> None:
+        self.name = name
         self.boot_ids: list[str] = []
         self._folder = folder / self.name
         self._folder.mkdir()
@@ -65,6 +67,8 @@ class Box:
             self._sysfs.add_gpu(address)
         self._kernel = -1
         config = installation.agent(self.name).write_kubeconfig(self._folder / "kubeconfig")
+        # As JSON: like in a pod, which has a service account, no YAML is loaded.
+        config.write_text(json.dumps(yaml.safe_load(config.read_text())))
         self._argv = ["agent", "--node-name", self.name, "--kubeconfig", str(config)]
         self._argv += ["--kernel-log", str(self._folder / "kmsg"), "--host-root", str(self._folder)]
         self._keeper = keeper
@@ -188,7 +192,9 @@ async def _measure(installation: Installation) -> list[float]:
     with tempfile.TemporaryDirectory(prefix="outlast-bench-") as folder, fleet.reaper() as keeper:
         async with _following(installation) as (wire, seen):
             await _machines(wire)
-            boxes = [Box(installation, Path(folder), number, keeper) for number in range(MACHINES)]
+            boxes = [
+                Box(installation, Path(folder), f"node-{number:05d}", keeper) for number in range(MACHINES)
+            ]
             try:
                 for number in range(BOOTS):
                     took_s += await _round(wire, seen, boxes, number)
