@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
 from outlast.adapters.kubernetes.access import Access, Trust
 from outlast.adapters.kubernetes.credentials import (
@@ -215,8 +215,26 @@ def _read(path: Path) -> _File:
         raise KubeconfigError(
             f"The kubeconfig {path} is larger than {KUBECONFIG_BYTES_MAX} bytes; check the path."
         )
+    data = _parsed(text, path)
     try:
-        data = yaml.safe_load(text)
+        # Null stands for absent in YAML written by hand and by some tools.
+        return msgspec.convert({} if data is None else _without_nulls(data), _File)
+    except msgspec.ValidationError as error:
+        raise KubeconfigError(f"The kubeconfig {path} is not as expected: {error}; correct it.") from None
+    except RecursionError:
+        raise KubeconfigError(f"The kubeconfig {path} is nested without end; correct it.") from None
+
+
+def _parsed(text: bytes, path: Path) -> Any:
+    if text.lstrip().startswith(b"{"):
+        # JSON is YAML; what is not quite JSON (comments, trailing commas) is left to the YAML parser.
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(text)
+    # 1 MB and 20 ms, which an agent with a service account need not have.
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         # str(error) would quote the lines around the mistake, and a token may stand there.
         line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -225,13 +243,6 @@ def _read(path: Path) -> _File:
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
         raise KubeconfigError(f"The kubeconfig {path} is not a YAML text; check the path.") from None
-    try:
-        # Null stands for absent in YAML written by hand and by some tools.
-        return msgspec.convert({} if data is None else _without_nulls(data), _File)
-    except msgspec.ValidationError as error:
-        raise KubeconfigError(f"The kubeconfig {path} is not as expected: {error}; correct it.") from None
-    except RecursionError:
-        raise KubeconfigError(f"The kubeconfig {path} is nested without end; correct it.") from None
 
 
 def _without_nulls(value: Any) -> Any:

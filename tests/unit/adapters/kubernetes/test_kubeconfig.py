@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,19 @@ async def test_a_token_and_the_current_context(tmp_path: Path) -> None:
     assert access.server == "https://10.0.0.1:6443"
     assert access.namespace == "gpu"
     assert (await credential_of(access)).authorization == f"Bearer {SECRET}"
+
+
+def test_a_file_in_json_loads_no_yaml_and_nearly_json_is_still_read(tmp_path: Path) -> None:
+    """JSON is YAML, and needs 1 MB less; a comment makes it YAML again."""
+    text = json.dumps(config())
+    path = write(tmp_path / "config", text)
+    program = (
+        "import sys; from pathlib import Path; from outlast.adapters.kubernetes import load_kubeconfig; "
+        f"access = load_kubeconfig([Path({str(path)!r})]); print(access.namespace, 'yaml' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["gpu", "False"]
+    assert load_kubeconfig([write(tmp_path / "commented", f"{text} # ours")]).namespace == "gpu"
 
 
 def test_files_are_merged_and_the_first_wins(tmp_path: Path) -> None:
