@@ -93,8 +93,8 @@ class DirtyQueue:
     def _next(self) -> tuple[str, Lane] | None:
         if self._waiting:
             return self._waiting.popitem(last=False)[0], Lane.BLOCK
-        recording = sum(lane is Lane.RECORD for lane in self._at_work.values())
-        if self._recording and recording < self._records_max:
+        # Blocks in flight use up the slots of records too: in a burst, blocking comes first.
+        if self._recording and len(self._at_work) < self._records_max:
             return self._recording.popitem(last=False)[0], Lane.RECORD
         return None
 

@@ -66,6 +66,22 @@ async def test_records_leave_room_for_blocks() -> None:
 
 
 @pytest.mark.asyncio
+async def test_records_wait_while_a_burst_is_being_blocked() -> None:
+    """As many blocks in flight as there are record slots hold records back; a few do not."""
+    queue = DirtyQueue(2)
+    for name in ("a", "b"):
+        queue.mark(name, Lane.BLOCK)
+        await queue.take()
+    queue.mark("record", Lane.RECORD)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(queue.take())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        queue.done("a")
+        assert await waiting == ("record", Lane.RECORD)
+
+
+@pytest.mark.asyncio
 async def test_the_earlier_due_time_counts_and_a_look_cancels_it() -> None:
     """A node is not looked at again for a time that an earlier look has overtaken."""
     queue = DirtyQueue(4)
