@@ -36,7 +36,7 @@ from outlast.sim.world.world import World
 CONTROLLER_NAME: Final = "outlast-controller-0"
 PATIENCE_MINUTES: Final = 45.0
 """Simulated minutes beyond the scenario's own after which a story that is not over has failed."""
-START_RATE_MAX: Final = 20.0
+START_RATE_MAX: Final = 40.0
 """How fast time goes while everything starts at once."""
 READY_REAL_S: Final = 60.0
 """Real seconds a healthy cluster may take to come up."""
