@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 import time
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
     failed = []
     for position, name in enumerate(wanted, 1):
         print(f"[{position}/{len(wanted)}] {name} ...", flush=True)
-        begun = time.monotonic()
+        begun, load = time.monotonic(), os.getloadavg()[0]
         try:
             section = importlib.import_module(f"benchmarks.{name}").run()
         except Exception:
@@ -39,7 +40,7 @@ def main(argv: list[str]) -> int:
             traceback.print_exc()
             failed.append(name)
             continue
-        report.write(section)
+        report.write(section, load)
         for row in section.rows:
             goal = f"   (goal {row.goal}: {'met' if row.met else 'MISSED'})" if row.goal else ""
             print(f"    {row.figure}: {row.value}{goal}")

@@ -40,7 +40,7 @@ Json = dict[str, Any]
 NODE_COUNT = 500
 IN_FLIGHT = 64
 AGENTS_IN_FLIGHT = 64
-ROUNDS = 5
+ROUNDS = 3
 """Of each way; the first round warms the servers and is not counted."""
 STEP_DEADLINE_S = 60.0
 CALM_S = 1.0

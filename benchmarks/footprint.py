@@ -57,7 +57,8 @@ def run() -> Section:
     with (
         tempfile.TemporaryDirectory(prefix="outlast-bench-") as folder,
         fleet.reaper() as keeper,
-        fleet.installed() as installation,
+        # Without the controller-manager, which has no part in it: it would treat each new Node for minutes.
+        fleet.installed(controllers=False) as installation,
     ):
         agent, worker = _agent(installation, Path(folder), keeper)
         controller = asyncio.run(_controller(installation, Path(folder), keeper))

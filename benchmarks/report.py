@@ -20,6 +20,7 @@ HEADER = """# Benchmarks
 
 Written by `make bench`; each section says when, at which commit and on which machine it was measured.
 Ratios and medians travel between machines, absolute figures do not. A missed goal is marked and explained.
+"Load of others" is what else ran on the machine: above 0.5 times are upper bounds.
 """
 
 
@@ -71,8 +72,8 @@ def commit() -> str:
     return answer.stdout.strip() or "no commit"
 
 
-def render(section: Section) -> str:
-    """The Markdown of one section."""
+def render(section: Section, load: float) -> str:
+    """The Markdown of one section; `load` is the machine's one-minute load before it began."""
     lines = [
         f"<!-- begin {section.name} -->",
         f"## {section.title}",
@@ -90,17 +91,17 @@ def render(section: Section) -> str:
         lines += ["", section.peer.strip()]
     lines += [
         "",
-        f"*{datetime.now(UTC):%Y-%m-%d}, commit {commit()}, {machine()}.*",
+        f"*{datetime.now(UTC):%Y-%m-%d}, commit {commit()}, {machine()}, load of others before: {load:.1f}.*",
         f"<!-- end {section.name} -->",
         "",
     ]
     return "\n".join(lines)
 
 
-def write(section: Section) -> None:
+def write(section: Section, load: float) -> None:
     """Replace this section of the page, or append it."""
     page = PAGE.read_text() if PAGE.exists() else HEADER
-    text = render(section)
+    text = render(section, load)
     pattern = re.compile(
         rf"<!-- begin {re.escape(section.name)} -->.*?<!-- end {re.escape(section.name)} -->\n", re.S
     )
