@@ -14,7 +14,7 @@ from outlast.model.cluster import Node, Pod
 from outlast.model.decision import cordon_of
 from outlast.model.health import Fault, NodeHealth, Verdict
 from outlast.model.incident import Attempt, Incident, Phase, Result
-from outlast.model.names import CANCEL_ANNOTATION, HOLD_ANNOTATION, MANAGED_ANNOTATION
+from outlast.model.names import HOLD_ANNOTATION, MANAGED_ANNOTATION
 from outlast.model.policy import Mode, RemediationPolicy, RemediationPolicySpec, Rung
 from outlast.remediation.decide.ladder import executable, held_by_witness, ladder_for, remarks
 from outlast.remediation.decide.pods import full_name, to_move
@@ -205,7 +205,20 @@ def _attempt_text(incident: Incident, attempt: Attempt) -> str:
         return f"{status.pods_total - status.pods_left} of {status.pods_total} pods moved"
     if attempt.rung is Rung.REBOOT:
         return f"Job {attempt.job_name}, only if the boot is still {attempt.boot_id}"
-    return attempt.because[0] if attempt.because else ""
+    return next(iter(_beyond_the_fault(incident, attempt)), "")
+
+
+def _beyond_the_fault(incident: Incident, attempt: Attempt) -> list[str]:
+    """What an attempt rests on, without the fault's own words: those stand under "what happened".
+
+    A summary grows while followers come in; its first sentence stays.
+    """
+    told = _told(incident)
+    return [text for text in attempt.because if text.partition(". ")[0] not in told]
+
+
+def _told(incident: Incident) -> set[str]:
+    return {f.summary.partition(". ")[0] for f in (*incident.status.faults, *incident.spec.faults)}
 
 
 def _outcome_word(result: Result) -> str:
@@ -224,7 +237,7 @@ def _why(incident: Incident, spec: RemediationPolicySpec) -> tuple[Line, ...]:
     last = status.attempts[-1] if status.attempts else None
     if last is not None:
         head = _NAMES.get(last.rung, str(last.rung))
-        lines.extend(Line(head=head, text=text) for text in last.because)
+        lines.extend(Line(head=head, text=text) for text in _beyond_the_fault(incident, last))
     if leading is not None:
         written = ladder_for(leading.fault_class, spec)
         path = executable(written)
@@ -234,11 +247,11 @@ def _why(incident: Incident, spec: RemediationPolicySpec) -> tuple[Line, ...]:
         lines.extend(Line(head="note", text=text) for text in remarks(written) if text not in known)
         if status.end is None:
             lines.extend(_not_further(leading, path, status.step, spec))
-    said = {line.text for line in lines}
+    said, told = {line.text for line in lines}, _told(incident)
     lines.extend(
         Line(head=decision.reason, text=decision.message, at=decision.at)
         for decision in status.decisions[-3:]
-        if decision.message not in said
+        if decision.message not in said and decision.message.partition(". ")[0] not in told
     )
     return tuple(lines)
 
@@ -284,10 +297,10 @@ def _overrule(incident: Incident, node: Node | None, policy: RemediationPolicy |
         return ()
     commands = []
     if node is not None and HOLD_ANNOTATION in node.metadata.annotations:
-        commands.append(f"kubectl annotate node {node_name} {HOLD_ANNOTATION}-")
+        commands.append(f"outlast hold {node_name} --off")
     else:
-        commands.append(f"kubectl annotate node {node_name} {HOLD_ANNOTATION}='reason'")
-    commands.append(f"kubectl annotate incident {name} {CANCEL_ANNOTATION}='reason'")
+        commands.append(f"outlast hold {node_name} --reason ...")
+    commands.append(f"outlast cancel {name} --reason ...")
     if node is not None and cordon_of(node) is not None:
         commands.append(f"kubectl uncordon {node_name}")
     return tuple(commands)
@@ -305,29 +318,39 @@ def _pods(incident: Incident, pods: tuple[Pod, ...] | None) -> tuple[Line, ...]:
     return tuple(lines)
 
 
+_SPANS: Final = {
+    Rung.REQUEST_CHECKPOINT: "checkpoint",
+    Rung.DRAIN: "drain",
+    Rung.REBOOT: "repair",
+    Rung.REPLACE: "replace",
+}
+
+
 def _timeline(incident: Incident) -> tuple[Milestone, ...]:
+    """Each attempt as a span, in order; a reboot ends when the machine is back, its check is a span too."""
     times, status = incident.status.timings, incident.status
     end = status.end.at if status.end is not None else None
-    spans = [
-        ("detect", times.detected_at, times.blocked_at),
-        ("checkpoint", times.checkpoint_requested_at, times.checkpoint_done_at),
-        ("drain", times.drain_started_at, times.drained_at),
-        ("repair", times.acted_at, times.came_back_at),
-        ("verify", times.came_back_at, times.verified_at),
-    ]
-    failed = {
-        {Rung.REQUEST_CHECKPOINT: "checkpoint", Rung.DRAIN: "drain", Rung.REBOOT: "verify"}.get(a.rung, "")
-        for a in status.attempts
-        if a.outcome is not None and a.outcome.result in (Result.FAILED, Result.TIMED_OUT)
-    }
     milestones = []
-    for name, started, ended in spans:
-        if started is None:
-            continue
-        stop = ended if ended is not None and ended >= started else end
+    if times.detected_at is not None:
         milestones.append(
-            Milestone(name=name, started_at=started, ended_at=stop, failed=name in failed and ended is None)
+            Milestone(name="detect", started_at=times.detected_at, ended_at=times.blocked_at or end)
         )
+    for attempt in status.attempts:
+        name = _SPANS.get(attempt.rung)
+        if name is None:
+            continue
+        outcome = attempt.outcome
+        stop = outcome.at if outcome is not None else end
+        failed = outcome is not None and outcome.result in (Result.FAILED, Result.TIMED_OUT)
+        back = times.came_back_at
+        came_back = back is not None and attempt.started_at <= back and (stop is None or back <= stop)
+        if attempt.rung is Rung.REBOOT and back is not None and came_back:
+            milestones.append(Milestone(name=name, started_at=attempt.started_at, ended_at=back))
+            milestones.append(Milestone(name="verify", started_at=back, ended_at=stop, failed=failed))
+        else:
+            milestones.append(
+                Milestone(name=name, started_at=attempt.started_at, ended_at=stop, failed=failed)
+            )
     return tuple(milestones)
 
 

@@ -509,6 +509,7 @@ def test_a_cordon_without_an_incident_gets_one() -> None:
     tale.change(incident=None)
     again = tale.look()
     assert again.open is not None and again.incident == step.incident and not again.acts
+    assert [note.reason for note in again.notes] == ["IncidentOpened"]
 
 
 def test_a_cordon_of_a_closed_incident_is_released() -> None:

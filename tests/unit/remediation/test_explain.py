@@ -51,7 +51,11 @@ def test_a_draining_node_is_told_as_it_stands() -> None:
     assert any("0 of 1 pods moved" in line.text for line in page.did)
     assert "web/api" in page.blocked_by[0].head
     assert page.next[0].at is not None
-    assert any(command.startswith("kubectl uncordon n1") for command in page.overrule)
+    assert [command.rsplit(" --reason")[0] for command in page.overrule] == [
+        "outlast hold n1",
+        f"outlast cancel {tale.situation.incident.metadata.name}",
+        "kubectl uncordon n1",
+    ]
     assert page.pods[0].head == "ml/train-0" and page.pods[0].bad
 
 
@@ -68,6 +72,33 @@ def test_a_closed_incident_tells_its_end_and_its_length() -> None:
     assert "Returned" in page.did[-1].text and page.did[-1].remark.endswith("in all")
     assert [m.name for m in page.timeline] == ["detect", "drain", "repair", "verify"]
     assert all(m.ended_at is not None and m.ended_at >= m.started_at for m in page.timeline)
+
+
+def test_the_fault_is_told_once() -> None:
+    """Under "what happened", and not again with each thing that was done because of it."""
+    tale = a_sick_node(pods=(a_pod(),))
+    tale.look()
+    tale.look()
+    page = page_of(tale)
+    summary = a_fault().summary
+    assert sum(summary in line.text for line in page.happened) == 1
+    assert not any(summary in line.text for line in (*page.did, *page.why))
+
+
+def test_the_spans_of_a_replaced_machine_do_not_overlap() -> None:
+    """Reboot, its check, and the hand-over follow each other on the timeline."""
+    tale = a_sick_node()
+    tale.look()
+    tale.look()
+    cordon = cordon_of(tale.situation.node)
+    again = a_fault(boot_id="boot-2")
+    back = {"node": a_node(boot_id="boot-2", cordon=cordon), "health": a_health(boot_id="boot-2")}
+    tale.change(**{**back, "health": a_health(boot_id="boot-2", checked=False)}).look(60)
+    tale.change(health=a_health(again, boot_id="boot-2")).look(60)
+    page = page_of(tale)
+    assert [m.name for m in page.timeline] == ["detect", "drain", "repair", "verify", "replace"]
+    for before, after_it in zip(page.timeline[1:], page.timeline[2:], strict=False):
+        assert before.ended_at is not None and before.ended_at <= after_it.started_at
 
 
 def test_an_observed_node_is_told_what_would_be_done() -> None:

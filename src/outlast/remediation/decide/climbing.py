@@ -23,7 +23,14 @@ from outlast.remediation.decide.ladder import (
     remarks,
 )
 from outlast.remediation.decide.opening import HANDOVER_REASON, TAKEN_BACK_REASON, repair_job_name
-from outlast.remediation.decide.pods import can_checkpoint, full_name, reference, to_evict, to_move
+from outlast.remediation.decide.pods import (
+    can_checkpoint,
+    counted_pods,
+    full_name,
+    reference,
+    to_evict,
+    to_move,
+)
 from outlast.remediation.decide.settling import LOOK_S, hand_over_act, start_act
 from outlast.remediation.decide.story import Story
 
@@ -149,7 +156,9 @@ def _ask(story: Story, pods: tuple[Pod, ...], because: tuple[str, ...]) -> None:
     story.mark("checkpoint_requested_at")
     refs = tuple(reference(pod) for pod in capable)
     story.acts.append(AskCheckpoint(pods=refs, attempt_id=attempt.id))
-    story.tell("CheckpointRequested", f"{len(capable)} pods are asked to checkpoint within {deadline_s} s")
+    story.tell(
+        "CheckpointRequested", f"{counted_pods(len(capable))} asked to checkpoint within {deadline_s} s"
+    )
     story.expect(Rung.DRAIN, "drain when the checkpoints are durable", attempt.deadline_at)
     story.look_in(LOOK_S)
 
@@ -160,17 +169,17 @@ def _drain(story: Story, node: Node, pods: tuple[Pod, ...], because: tuple[str, 
     attempt = story.begin(Rung.DRAIN, "MoveWork", because, deadline_s=deadline_s)
     story.mark("drain_started_at")
     story.record(pods_total=len(moving), pods_left=len(moving), phase=Phase.DRAINING)
-    story.decide(Rung.DRAIN, "MoveWork", f"{len(moving)} pods have to move before the repair")
+    story.decide(Rung.DRAIN, "MoveWork", f"{counted_pods(len(moving))} to move before the repair")
     if not moving:
         story.mark("drained_at")
         story.finish(attempt, Result.SUCCEEDED, "no pod had to move")
         climb(story, node)
         return
-    story.tell("DrainStarted", f"{len(moving)} pods have to move within {deadline_s} s")
+    story.tell("DrainStarted", f"{counted_pods(len(moving))} to move within {deadline_s} s")
     refs = tuple(reference(pod) for pod in to_evict(pods))
     if refs:
         story.acts.append(Evict(pods=refs))
-    story.expect(Rung.DRAIN, f"{len(moving)} pods to move", attempt.deadline_at)
+    story.expect(Rung.DRAIN, f"{counted_pods(len(moving))} to move", attempt.deadline_at)
     story.look_in(LOOK_S)
 
 
@@ -181,7 +190,7 @@ def _still_occupied(story: Story, pods: tuple[Pod, ...], rung: Rung) -> bool:
     if not left or story.ruling.spec.after_drain_deadline is AfterDrainDeadline.PROCEED:
         return False
     names = ", ".join(full_name(pod) for pod in left[:3])
-    why = f"{len(left)} pods are still on the node ({names}); {rung} waits until they are gone"
+    why = f"{counted_pods(len(left))} still on the node ({names}); {rung} waits until they are gone"
     if story.status.phase is not Phase.ON_HOLD:
         story.tell("NeedsHuman", why, warning=True)
     story.record(phase=Phase.ON_HOLD)

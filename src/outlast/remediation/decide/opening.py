@@ -163,7 +163,10 @@ def open_incident(situation: Situation, ruling: RulingPolicy, fleet: FleetView, 
         return Step(incident=cordon.incident, acts=(release,))
     faults = standing_faults(situation, ruling.spec, now)
     if cordon is not None:
-        return Step(incident=cordon.incident, open=_spec(node, ruling, faults, cordon.since, observed=False))
+        spec = _spec(node, ruling, faults, cordon.since, observed=False)
+        # The block came first and its look said nothing of an incident, so that is told here.
+        notes = (_opening_note(faults[0], cordon.incident, observed=False),) if faults else ()
+        return Step(incident=cordon.incident, open=spec, notes=notes)
     if not faults:
         return Step()
     observed = ruling.spec.mode is Mode.OBSERVE or is_unmanaged(node)
@@ -171,13 +174,17 @@ def open_incident(situation: Situation, ruling: RulingPolicy, fleet: FleetView, 
     acts: list[Act] = []
     if not observed and not node.spec.unschedulable and not may_block(node, ruling, fleet):
         acts.append(block_act(node, name, 1, faults[0], now))
-    note = Note(
+    spec = _spec(node, ruling, faults, now, observed=observed)
+    note = _opening_note(faults[0], name, observed=observed)
+    return Step(incident=name, open=spec, acts=tuple(acts), notes=(note,))
+
+
+def _opening_note(fault: Fault, incident: str, *, observed: bool) -> Note:
+    return Note(
         reason="FaultObserved" if observed else "IncidentOpened",
-        message=f"{faults[0].summary} ({faults[0].code}); incident {name}",
+        message=f"{fault.summary} ({fault.code}); incident {incident}",
         warning=True,
     )
-    spec = _spec(node, ruling, faults, now, observed=observed)
-    return Step(incident=name, open=spec, acts=tuple(acts), notes=(note,))
 
 
 def has_stray_hand_over(node: Node) -> bool:

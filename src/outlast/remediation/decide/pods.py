@@ -75,3 +75,8 @@ def reference(pod: Pod) -> PodRef:
 def full_name(pod: Pod) -> str:
     """namespace/name, for people."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def counted_pods(number: int) -> str:
+    """A number of pods, as people write it."""
+    return "1 pod" if number == 1 else f"{number} pods"

@@ -17,6 +17,7 @@ from outlast.model.policy import AfterDrainDeadline, Rung
 from outlast.remediation.decide.faults import lacks_proof
 from outlast.remediation.decide.opening import HANDOVER_REASON
 from outlast.remediation.decide.pods import (
+    counted_pods,
     full_name,
     not_answered,
     not_asked,
@@ -67,7 +68,9 @@ def _checkpoint(story: Story, attempt: Attempt, pods: tuple[Pod, ...]) -> bool:
     story.mark("checkpoint_done_at")
     if waiting:
         names = ", ".join(full_name(pod) for pod in waiting[:REFUSALS_SHOWN])
-        story.finish(attempt, Result.TIMED_OUT, f"{len(waiting)} pods did not answer in time: {names}")
+        story.finish(
+            attempt, Result.TIMED_OUT, f"{counted_pods(len(waiting))} did not answer in time: {names}"
+        )
         story.tell("CheckpointTimedOut", f"no checkpoint in time from {names}", warning=True)
     else:
         story.finish(attempt, Result.SUCCEEDED, "every asked job has a durable checkpoint or has ended")
@@ -80,8 +83,8 @@ def _drain(story: Story, attempt: Attempt, pods: tuple[Pod, ...]) -> bool:
     story.record(pods_left=len(left))
     if not left:
         story.mark("drained_at")
-        story.finish(attempt, Result.SUCCEEDED, f"{story.status.pods_total} pods moved")
-        story.tell("Drained", f"{story.status.pods_total} pods moved away")
+        story.finish(attempt, Result.SUCCEEDED, f"{counted_pods(story.status.pods_total)} moved")
+        story.tell("Drained", f"{counted_pods(story.status.pods_total)} moved away")
         return False
     _name_refusals(story, left)
     storm = story.fleet.storm
@@ -91,8 +94,8 @@ def _drain(story: Story, attempt: Attempt, pods: tuple[Pod, ...]) -> bool:
         return True
     if story.past_deadline(attempt):
         names = ", ".join(full_name(pod) for pod in left[:REFUSALS_SHOWN])
-        story.finish(attempt, Result.TIMED_OUT, f"{len(left)} pods did not leave in time: {names}")
-        story.tell("DrainTimedOut", f"{len(left)} pods did not leave in time: {names}", warning=True)
+        story.finish(attempt, Result.TIMED_OUT, f"{counted_pods(len(left))} did not leave in time: {names}")
+        story.tell("DrainTimedOut", f"{counted_pods(len(left))} did not leave in time: {names}", warning=True)
         return False
     evictable = to_evict(pods)
     if evictable:
@@ -100,7 +103,9 @@ def _drain(story: Story, attempt: Attempt, pods: tuple[Pod, ...]) -> bool:
     story.record(phase=Phase.DRAINING)
     goes_on = story.ruling.spec.after_drain_deadline is AfterDrainDeadline.PROCEED
     then = "the next step is taken with pods still there" if goes_on else "it is held for a human"
-    story.expect(Rung.DRAIN, f"{len(left)} pods to move; at the deadline {then}", attempt.deadline_at)
+    story.expect(
+        Rung.DRAIN, f"{counted_pods(len(left))} to move; at the deadline {then}", attempt.deadline_at
+    )
     story.look_in(LOOK_S)
     return True
 
