@@ -53,6 +53,9 @@ def test_a_spent_budget_holds_the_block_back_and_says_so() -> None:
     tale.fleet = FleetView(nodes=10, unavailable=0)
     tale.look()
     assert tale.acts(Block)
+    assert "being written" in tale.status.blocked_by_text, "a waiting incident always says for what"
+    tale.look()
+    assert tale.status.phase is not Phase.WAITING and not tale.status.blocked_by
 
 
 def test_a_node_that_is_down_already_costs_no_budget() -> None:

@@ -185,6 +185,9 @@ def _is_blocked(story: Story, node: Node) -> bool:
         story.expect(Rung.BLOCK_NEW_WORK, "block new work as soon as the limit allows")
         story.look_in(BUDGET_LOOK_S)
         return False
+    if story.status.phase is Phase.WAITING:
+        # Until the cordon is seen on the node the incident still waits, and says for what.
+        story.block_by("the limit allows it now; the cordon is being written")
     story.acts.append(block_act(node, story.name, story.status.epoch + 1, story.faults[0], story.now))
     return False
 
