@@ -12,13 +12,15 @@ from typing import Final
 
 from outlast.model.cluster import Node, Pod
 from outlast.model.decision import cordon_of
-from outlast.model.health import Fault, NodeHealth, Verdict
+from outlast.model.health import Fault, NodeHealth
 from outlast.model.incident import Attempt, Incident, Phase, Result
 from outlast.model.names import HOLD_ANNOTATION, MANAGED_ANNOTATION
 from outlast.model.policy import Mode, RemediationPolicy, RemediationPolicySpec, Rung
 from outlast.remediation.decide.ladder import executable, held_by_witness, ladder_for, remarks
+from outlast.remediation.decide.opening import hands_off
 from outlast.remediation.decide.pods import full_name, to_move
 from outlast.remediation.page import ExplainPage, Line, Milestone, State
+from outlast.remediation.standing import by_health, not_ready
 
 EVIDENCE_LINES_MAX: Final = 12
 POD_LINES_MAX: Final = 20
@@ -103,17 +105,17 @@ def explain(
 
 
 def state_of(incident: Incident | None, node: Node | None, health: NodeHealth | None) -> State:
-    """The one word for a node."""
+    """The one word for a node. A human's hold wins over everything that goes on."""
+    if node is not None and HOLD_ANNOTATION in node.metadata.annotations:
+        return State.ON_HOLD
     if incident is not None and incident.status.phase is not Phase.CLOSED:
         return _STATES[incident.status.phase]
-    if node is not None and cordon_of(node) is not None:
-        return State.BLOCKED
-    if health is None or health.status.checked_at is None:
-        return State.UNKNOWN
-    if health.status.faults:
-        return State.WATCHED
-    unknown = any(v.verdict is not Verdict.HEALTHY for v in health.status.verdicts)
-    return State.UNKNOWN if unknown or not health.status.verdicts else State.HEALTHY
+    if node is not None:
+        if node.spec.unschedulable:
+            return State.BLOCKED
+        if not_ready(node):
+            return State.UNKNOWN
+    return by_health(health)[0]
 
 
 def _name(incident: Incident | None, node: Node | None, health: NodeHealth | None) -> str:
@@ -367,16 +369,25 @@ def _without_incident(
     faults = health.status.faults if health is not None else ()
     if node is None:
         headline = "NOT IN THE CLUSTER"
+    elif HOLD_ANNOTATION in node.metadata.annotations:
+        headline = f"{service}, on hold"
+    elif cordon_of(node) is not None and not in_service:
+        headline = f"{service}, blocked by outlast"
     elif not in_service:
         headline = f"{service}, cordoned by somebody else"
+    elif not_ready(node):
+        headline = f"NOT READY, {not_ready(node)}"
     else:
         headline = f"{service}, {state}"
     why: list[Line] = []
+    forbidden = hands_off(node) if node is not None else ""
+    if forbidden:
+        why.append(Line(head="hands off", text=f"a human forbids it to act here: {forbidden}"))
     if health is None:
         why.append(Line(head="no agent", text="no agent has ever reported from this node", bad=True))
     elif faults and policy is None:
         why.append(Line(head="no policy", text="no RemediationPolicy rules this node, so nothing is done"))
-    elif faults:
+    elif faults and not forbidden:
         text = "a human cancelled the incident of these faults, or they belong to an application"
         why.append(Line(head="nothing done", text=text))
     return ExplainPage(
@@ -387,7 +398,18 @@ def _without_incident(
         policy=policy.metadata.name if policy is not None else "",
         happened=_happened(faults),
         why=tuple(why),
+        overrule=_let_go(node) if node is not None else (),
     )
+
+
+def _let_go(node: Node) -> tuple[str, ...]:
+    """The commands that take a human's word back."""
+    marks = node.metadata.annotations
+    name = node.metadata.name
+    commands = [f"kubectl annotate node {name} {HOLD_ANNOTATION}-"] if HOLD_ANNOTATION in marks else []
+    if marks.get(MANAGED_ANNOTATION) == "false":
+        commands.append(f"kubectl annotate node {name} {MANAGED_ANNOTATION}-")
+    return tuple(commands)
 
 
 def span(length: timedelta) -> str:

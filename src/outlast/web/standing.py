@@ -11,10 +11,11 @@ from typing import Final
 import msgspec
 
 from outlast.model.cluster import Node
-from outlast.model.health import NodeHealth, Subsystem, Verdict
+from outlast.model.health import NodeHealth
 from outlast.model.incident import Incident, Phase
 from outlast.model.names import CORDON_ANNOTATION, HOLD_ANNOTATION
 from outlast.remediation.page import State
+from outlast.remediation.standing import by_health, not_ready
 
 ORDER: Final = (
     State.ON_HOLD,
@@ -35,8 +36,10 @@ def slug(state: State) -> str:
     return state.value.replace(" ", "-")
 
 
-def in_service(state: State) -> bool:
-    """Whether new work may come to a node in that state."""
+def in_service(state: State, *, unschedulable: bool = True) -> bool:
+    """Whether new work may come to a node in that state. Of a held node only its cordon tells."""
+    if state is State.ON_HOLD:
+        return not unschedulable
     return state not in _OUT_OF_SERVICE
 
 
@@ -70,10 +73,11 @@ def standing(node: Node, health: NodeHealth | None, incident: Incident | None) -
         return Standing(state=State.BLOCKED, because=_first_fault(health) or "blocked by outlast")
     if node.spec.unschedulable:
         return Standing(state=State.BLOCKED, because="cordoned by somebody else")
-    ready = node.condition("Ready")
-    if ready is not None and ready.status != "True":
-        return Standing(state=State.UNKNOWN, because=f"Ready is {ready.status}: {ready.reason}")
-    return _by_health(health)
+    down = not_ready(node)
+    if down:
+        return Standing(state=State.UNKNOWN, because=down)
+    state, because = by_health(health)
+    return Standing(state=state, because=because)
 
 
 def in_incident(incident: Incident) -> Standing:
@@ -86,22 +90,6 @@ def in_incident(incident: Incident) -> Standing:
     if status.phase is Phase.ON_HOLD and status.blocked_by:
         because = status.blocked_by[0]
     return Standing(state=_OF_PHASE.get(status.phase, State.BLOCKED), because=because)
-
-
-def _by_health(health: NodeHealth | None) -> Standing:
-    """Only the agent's word is left. Silence is not health."""
-    if health is None or health.status.checked_at is None:
-        return Standing(state=State.UNKNOWN, because="no completed check yet")
-    if health.status.faults:
-        return Standing(state=State.WATCHED, because=_first_fault(health))
-    for found in health.status.verdicts:
-        if found.verdict is Verdict.FAULTY:
-            return Standing(state=State.WATCHED, because=found.message or found.reason)
-    for subsystem in (Subsystem.MONITOR, Subsystem.GPU):
-        verdict = health.status.verdict(subsystem)
-        if verdict is not None and verdict.verdict is Verdict.UNKNOWN:
-            return Standing(state=State.UNKNOWN, because=verdict.message or verdict.reason)
-    return Standing(state=State.HEALTHY)
 
 
 def _first_fault(health: NodeHealth | None) -> str:

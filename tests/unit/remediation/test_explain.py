@@ -7,9 +7,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from outlast.model.cluster import ObjectMeta
+from outlast.model.cluster import Condition, NodeStatus, ObjectMeta
 from outlast.model.decision import cordon_of
 from outlast.model.health import Evidence, FaultClass
+from outlast.model.names import HOLD_ANNOTATION
 from outlast.model.policy import Mode, RemediationPolicy, RemediationPolicySpec
 from outlast.remediation.explain import explain, span, state_of
 from outlast.remediation.page import State
@@ -126,6 +127,23 @@ def test_a_healthy_node_has_a_short_page() -> None:
     """No incident, no story."""
     page = explain(None, a_node(), a_health(), POLICY, None, START)
     assert page.state is State.HEALTHY and page.headline == "IN SERVICE, healthy" and not page.did
+
+
+def test_a_held_node_says_who_holds_it_and_how_to_let_it_go() -> None:
+    """A hold on a node without an incident is the whole story of that node."""
+    held = a_node(annotations={HOLD_ANNOTATION: "firmware test"})
+    page = explain(None, held, a_health(), POLICY, None, START)
+    assert page.state is State.ON_HOLD and page.headline == "IN SERVICE, on hold"
+    assert any("firmware test" in line.text for line in page.why)
+    assert page.overrule == (f"kubectl annotate node {held.metadata.name} {HOLD_ANNOTATION}-",)
+
+
+def test_a_node_that_is_down_is_not_called_in_service() -> None:
+    """Without an incident the kubelet's word still counts."""
+    down = Condition(type="Ready", status="Unknown", reason="NodeStatusUnknown")
+    lost = msgspec.structs.replace(a_node(), status=NodeStatus(conditions=(down,)))
+    page = explain(None, lost, a_health(), POLICY, None, START)
+    assert page.state is State.UNKNOWN and page.headline.startswith("NOT READY")
 
 
 def test_a_sick_node_without_a_policy_says_so() -> None:

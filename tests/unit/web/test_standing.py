@@ -3,12 +3,18 @@
 import msgspec
 import pytest
 
-from outlast.model.cluster import Condition, NodeStatus
+from outlast.model.cluster import Condition, Node, NodeStatus
 from outlast.model.health import Subsystem, SubsystemVerdict, Verdict
 from outlast.model.incident import EndResult, Phase
+from outlast.remediation.explain import explain
 from outlast.remediation.page import State
 from outlast.web.standing import in_service, standing
-from tests.unit.web.samples import fault, health, incident, node
+from tests.unit.web.samples import NOW, fault, health, incident, node
+
+
+def _cordoned(one: Node) -> Node:
+    """As `kubectl cordon` leaves it."""
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, unschedulable=True))
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,36 @@ def test_a_hold_by_a_human_wins_over_everything() -> None:
     stands = standing(held, health("n"), incident("n", Phase.REPAIRING))
     assert stands.state is State.ON_HOLD
     assert "firmware test" in stands.because
+
+
+def test_a_held_node_is_out_of_service_only_when_it_is_cordoned() -> None:
+    """A hold leaves a node as it is, so new work may still come to one that nobody cordoned."""
+    assert in_service(State.ON_HOLD, unschedulable=False)
+    assert not in_service(State.ON_HOLD, unschedulable=True)
+    assert not in_service(State.BLOCKED, unschedulable=False), "a block that is not in the cache yet"
+
+
+def test_terminal_and_browser_have_the_same_word_for_a_node_without_an_incident() -> None:
+    """`explain` and the fleet map judge the same objects; they must not disagree."""
+    sick = health("n", fault())
+    lost = Condition(type="Ready", status="Unknown", reason="NodeStatusUnknown")
+    down = msgspec.structs.replace(node("n"), status=NodeStatus(conditions=(lost,)))
+    for one, agent in (
+        (node("n"), health("n")),
+        (node("n"), sick),
+        (node("n"), None),
+        (_cordoned(node("n")), health("n")),
+        (_cordoned(node("n")), None),
+        (node("n", cordoned=True), sick),
+        (node("n", outlast_dev__hold="firmware test"), health("n")),
+        (_cordoned(node("n", outlast_dev__hold="firmware test")), sick),
+        (down, health("n")),
+    ):
+        page = explain(None, one, agent, None, None, NOW)
+        stands = standing(one, agent, None)
+        assert page.state is stands.state, page.headline
+        if page.state is not State.UNKNOWN:
+            assert page.in_service is in_service(stands.state, unschedulable=one.spec.unschedulable)
 
 
 def test_an_observed_incident_leaves_the_node_in_service() -> None:
@@ -72,9 +108,7 @@ def test_an_unknown_monitor_makes_the_node_unknown() -> None:
 
 def test_a_foreign_cordon_is_named_as_such() -> None:
     """A cordon without our annotation is somebody else's."""
-    plain = node("n")
-    foreign = msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, unschedulable=True))
-    stands = standing(foreign, health("n"), None)
+    stands = standing(_cordoned(node("n")), health("n"), None)
     assert stands.state is State.BLOCKED
     assert "somebody else" in stands.because
 

@@ -51,6 +51,7 @@ class Tile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str
     state: State
+    in_service: bool = True
     because: str = ""
     group: str = ""
     gpus: str = ""
@@ -175,6 +176,7 @@ def tile(state: FleetState, node: Node, group_label: str) -> Tile:
         name=name,
         state=stands.state,
         because=stands.because,
+        in_service=in_service(stands.state, unschedulable=node.spec.unschedulable),
         group=node.metadata.labels.get(group_label, ""),
         gpus=gpu_letters(health),
         gpus_found=status.gpus_found if status else 0,
@@ -211,7 +213,7 @@ def headline(state: FleetState, tiles: Iterable[Tile], now: datetime) -> Headlin
     enforced = [p for p in state.policies.values() if effective_mode(p) is Mode.ENFORCE]
     return Headline(
         nodes=len(tiles),
-        out_of_service=sum(n for word, n in counts.items() if not in_service(word)),
+        out_of_service=sum(1 for one in tiles if not one.in_service),
         gpus_found=sum(t.gpus_found for t in tiles),
         gpus_expected=sum(t.gpus_expected for t in tiles),
         availability_percent=availability_percent(state, len(tiles), now),
@@ -269,7 +271,7 @@ def _groups(tiles: list[Tile], filter_: Filter) -> tuple[Group, ...]:
         Group(
             name=name or "unlabelled",
             tiles=tuple(t for t in members if filter_.accepts(t)),
-            out=sum(1 for t in members if not in_service(t.state)),
+            out=sum(1 for t in members if not t.in_service),
             total=len(members),
         )
         for name, members in sorted(by_group.items())

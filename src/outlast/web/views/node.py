@@ -106,7 +106,7 @@ def node(state: FleetState, name: str, now: datetime) -> NodePage | None:
         synced=state.synced,
         name=name,
         state=stands.state if stands else State.UNKNOWN,
-        in_service=in_service(stands.state) if stands else False,
+        in_service=_takes_work(found, stands.state) if found is not None and stands is not None else False,
         because=stands.because if stands else "This node is no longer part of the cluster.",
         incident=incident.metadata.name if incident else "",
         facts=_facts(found, health, now),
@@ -116,6 +116,10 @@ def node(state: FleetState, name: str, now: datetime) -> NodePage | None:
         faults_dropped=status.faults_dropped if status else 0,
         incidents=tuple(row(i, now) for i in stories[:_INCIDENTS_SHOWN_MAX]),
     )
+
+
+def _takes_work(found: Node, state: State) -> bool:
+    return in_service(state, unschedulable=found.spec.unschedulable)
 
 
 def _facts(node_: Node | None, health: NodeHealth | None, now: datetime) -> tuple[Fact, ...]:
