@@ -214,14 +214,20 @@ def agent_lease(node_name: str, now: datetime) -> Json:
 
 
 async def all_of(
-    items: Iterable[T], work: Callable[[T], Awaitable[object]], in_flight: int = IN_FLIGHT
+    items: Iterable[T], work: Callable[[T], Awaitable[object]], in_flight: int = IN_FLIGHT, *, tries: int = 1
 ) -> None:
-    """Do the work for every item, this many at once, in order."""
+    """Do the work for every item, this many at once, in order; again where the server did not answer."""
     waiting = iter(items)
 
     async def worker() -> None:
         for item in waiting:
-            await work(item)
+            for left in reversed(range(tries)):
+                try:
+                    await work(item)
+                    break
+                except (OSError, TimeoutError):
+                    if not left:
+                        raise
 
     async with asyncio.TaskGroup() as group:
         for _ in range(in_flight):
