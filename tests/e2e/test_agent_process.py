@@ -20,7 +20,7 @@ from outlast.adapters.clock import SystemClock
 from outlast.adapters.kubernetes import KubernetesCluster, access_with_token
 from outlast.model.cluster import NODES, Condition
 from outlast.model.health import NODE_HEALTHS, NodeHealthStatus
-from outlast.model.names import GPU_MONITOR_READY, GPU_READY, RDMA_READY
+from outlast.model.names import GPU_FABRIC_READY, GPU_MONITOR_READY, GPU_READY, RDMA_READY
 from outlast.ports.cluster import NotFound
 from outlast.schema.crds import definitions
 from outlast.sim.apiserver import ApiServer
@@ -34,6 +34,22 @@ WAIT_S = 30.0
 EIGHT_GPUS = ("--expected-gpus", "8", "--expected-efa", "0")
 T = TypeVar("T")
 SAMPLES = Path(__file__).parents[1] / "data" / "kmsg-samples.tsv"
+
+
+ROOTS_OF_THE_COLLECTION = {
+    "0000:0f:00.0": "xid/64",
+    "0000:02:00.0": "xid/79",
+    "0000:3f:00.0": "xid/46",
+    "0000:9b:00.0": "gsp/silent",
+    "0000:01:00.0": "xid/62",
+    "": "gsp/silent",
+    "0019:01:00.0": "xid/149",
+    "0000:10:1c.0": "xid/63",
+    "0009:01:00.0": "recovery/reset",
+    "0000:71:00.0": "recovery/reboot",
+    "0000:cb:00.0": "xid/109",
+}
+"""GPUs that the collected lines name, and the code that each one's trouble began with."""
 
 
 class Place:
@@ -221,6 +237,33 @@ async def test_garbage_in_the_kernel_log_harms_nobody(tmp_path: Path) -> None:
         assert condition.status == "True"
         there.xid(2, 79)
         await there.until(GPU_READY, "False", "GpuFellOffBus")
+
+
+@pytest.mark.asyncio
+async def test_every_collected_line_goes_through_the_kernel_log_to_its_fault(tmp_path: Path) -> None:
+    """All lines that real machines and drivers printed, byte for byte and in one burst: each GPU's fault has
+    the root that its lines name, with these very lines as evidence, and programs' errors open none."""
+    lines = [row.split(b"\t", 3)[3] for row in SAMPLES.read_bytes().splitlines()[1:]]
+    async with place(tmp_path) as there, running(there):
+        await there.until(GPU_READY, "True")
+        for number, line in enumerate(lines, 1):
+            there.raw(line + b"\n" if line.startswith(b"4,") else b"4,%d,%d,-;%b\n" % (number, number, line))
+        last = lines.index(next(line for line in lines if b"Xid (PCI:0000:cb:00): 109" in line))
+        await eventually(lambda: _evidence(there, lines[last]))
+        faults = (await there.health()).faults
+        roots = {f.gpu.pci_address if f.gpu else f.device: f.code for f in faults}
+        assert roots == ROOTS_OF_THE_COLLECTION
+        said = {b" ".join(line.split()) for line in lines}
+        for text in (seen.text.encode() for fault in faults for seen in fault.evidence):
+            assert any(line.endswith(text) for line in said), text
+        fabric = await there.until(GPU_FABRIC_READY, "False", "NvLinkError")
+        assert "149" in fabric.message
+        assert (await there.condition(GPU_MONITOR_READY) or fabric).status == "True"
+
+
+async def _evidence(there: Place, line: bytes) -> bool:
+    found = [seen.text for fault in (await there.health()).faults for seen in fault.evidence]
+    return any(line.endswith(text.encode()) for text in found)
 
 
 @pytest.mark.asyncio

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from outlast.cli.pages import STYLES, console, state_counts
+from outlast.cli.pages import STYLES, WIDTH_MAX, console, state_counts
 from outlast.model.incident import EndResult
 from outlast.remediation.page import State
 from outlast.web.views.fleet import Filter, FleetPage, fleet
@@ -208,8 +208,9 @@ def print_summary(out: Console, report: Report, *, stays: bool) -> None:
         for problem in story.problems:
             out.print(Text(f"      {problem}", "red"))
     out.print()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("NODE", "FAULT", "END", "BLOCKED AFTER", "CHECKPOINT", "DRAIN", "REPAIR", "OUT FOR"):
+    gap = 2 if out.width >= WIDTH_MAX else 1
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim")
+    for name in ("NODE", "FAULT", "END", "BLOCK", "CHECKPOINT", "DRAIN", "REPAIR", "OUT FOR"):
         table.add_column(name, no_wrap=True, justify="left" if name in ("NODE", "FAULT", "END") else "right")
     for row in report.incidents:
         times = (row.detect_to_block_s, row.checkpoint_s, row.drain_s, row.repair_s, row.out_s)

@@ -48,7 +48,7 @@ class Proof(StrEnum):
 
 
 PROOF_TEXT = {
-    Proof.LEVEL_GOOD: "the same check finds it good in two polls at least 60 s apart",
+    Proof.LEVEL_GOOD: "the same check finds it good",
     Proof.RECOVERY_NONE: "the GPU answers and asks for no recovery, after a reset or reboot",
     Proof.MEMORY_CLEAN: "the GPU answers, asks for no recovery and has no memory row waiting for a reset",
     Proof.READABLE: "the GPU answers again and asks for no recovery",

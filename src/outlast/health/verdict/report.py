@@ -12,10 +12,10 @@ import msgspec
 from outlast.health.catalogue import Catalogue
 from outlast.health.checks.efa_presence import working
 from outlast.health.checks.gpu_presence import counted
-from outlast.health.finding import PROOF_TEXT
+from outlast.health.finding import PROOF_TEXT, Proof
 from outlast.health.reasons import Reason
 from outlast.health.verdict.levels import expected, initializing
-from outlast.health.verdict.state import STALE_S, JudgeState, Moment, OpenFault, Standing
+from outlast.health.verdict.state import STALE_S, FaultCode, JudgeState, Moment, OpenFault, Standing
 from outlast.model.cluster import Condition
 from outlast.model.health import (
     FAULTS_MAX,
@@ -123,7 +123,7 @@ def published_fault(fault: OpenFault) -> Fault:
         gpu = msgspec.structs.replace(gpu, instance=None)
     also = [code.code for code in fault.codes if code is not root]
     summary = f"{root.summary} Seen with it: {', '.join(also)}." if also else root.summary
-    proofs = list(dict.fromkeys(PROOF_TEXT[code.proof] for code in fault.codes))
+    proofs = list(dict.fromkeys(_proof(code) for code in fault.codes))
     return Fault(
         id=fault.id,
         code=root.code,
@@ -141,6 +141,15 @@ def published_fault(fault: OpenFault) -> Fault:
         second_witness=fault.second_witness,
         evidence=fault.evidence,
     )
+
+
+def _proof(code: FaultCode) -> str:
+    """What ends a code, in words; of a level also how often it has to be seen."""
+    text = PROOF_TEXT[code.proof]
+    if code.proof is not Proof.LEVEL_GOOD:
+        return text
+    apart = f"at least {code.clean_span_s:g} s apart" if code.clean_span_s else "in a row"
+    return f"{text} in {code.clean_polls} polls {apart}"
 
 
 def _badness(fault: OpenFault) -> tuple[bool, bool, int, object]:

@@ -23,6 +23,7 @@ from tests.contract.node.logs import FifoLog, FileLog, RealTime, read_to_end, ta
 
 pytestmark = pytest.mark.asyncio
 
+SAMPLES = Path(__file__).parents[3] / "data" / "kmsg-samples.tsv"
 BOOT = "11111111-1111-4111-8111-111111111111"
 
 
@@ -115,6 +116,19 @@ async def test_truncated_and_binary_records_are_counted_and_never_raise(fifo: Fi
 
     assert [item.sequence for item in items if isinstance(item, KernelRecord)] == [1, 4]
     assert sum(item.lost for item in items if isinstance(item, KernelLogGap)) == 2
+
+
+async def test_every_collected_line_arrives_byte_for_byte(fifo: FifoLog) -> None:
+    """What real machines printed is what the platform reads: nothing is trimmed, joined or decoded away."""
+    rows = [row.split(b"\t", 3)[3] for row in SAMPLES.read_bytes().splitlines()[1:]]
+    bodies = [line.partition(b";")[2] if line.startswith(b"4,") else line for line in rows]
+    fifo.put(*(b"4,%d,%d,-;%b" % (number, number, body) for number, body in enumerate(bodies, 1)))
+
+    items = await read_to_end(fifo.start(BOOT))
+
+    records = [item for item in items if isinstance(item, KernelRecord)]
+    assert [item.text.encode() for item in records] == bodies
+    assert not [item for item in items if isinstance(item, KernelLogGap)]
 
 
 async def test_a_flood_leaves_the_loop_responsive(fifo: FifoLog) -> None:
