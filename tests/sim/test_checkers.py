@@ -28,7 +28,7 @@ def node(name: str, *, ours: bool = False, cordoned: bool = False) -> Node:
     marks = {}
     if ours:
         cordon = Cordon(
-            incident=f"{name}-i",
+            incident=f"{name}-0000000a",
             node_uid=name,
             epoch=1,
             fault_class=FaultClass.TRANSIENT,
@@ -45,7 +45,7 @@ def node(name: str, *, ours: bool = False, cordoned: bool = False) -> Node:
 def incident(name: str, *attempts: Attempt, phase: Phase = Phase.DRAINING, **spec: object) -> Incident:
     status = IncidentStatus(phase=phase, attempts=attempts)
     return Incident(
-        metadata=ObjectMeta(name=f"{name}-i"),
+        metadata=ObjectMeta(name=f"{name}-0000000a"),
         spec=IncidentSpec(node_name=name, node_uid=name, opened_at=NOW, **spec),  # type: ignore[arg-type]
         status=status,
     )

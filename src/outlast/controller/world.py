@@ -198,6 +198,7 @@ class World:
             agent=self.sight(node_name),
             incident=incident,
             past=self.closed_incidents(node_name),
+            namespace=self._namespace,
             job=job,
             refusals={uid: refusal.why for uid, refusal in refusals.items()},
         )

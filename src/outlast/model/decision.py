@@ -7,15 +7,21 @@ act that follows from it, the acts, what holds it back, and when to look again.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
-from typing import TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from outlast.model.cluster import Node
 from outlast.model.health import FaultClass
 from outlast.model.incident import IncidentSpec, IncidentStatus
 from outlast.model.names import CORDON_ANNOTATION
+
+NODE_NAME_MAX: Final = 230
+"""Of a node's name in the name of an incident, which stays within the 253 characters of an object name."""
+_AFTER_NODE = re.compile(r"-[0-9a-f]{8}(-[1-9][0-9]{0,8})?")
 
 
 class Cordon(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -23,10 +29,10 @@ class Cordon(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
     incident: str
     node_uid: str = msgspec.field(name="nodeUID")
-    epoch: int
+    epoch: Annotated[int, Meta(ge=0)]
     fault_class: FaultClass = msgspec.field(name="class")
     reason: str
-    since: datetime
+    since: Annotated[datetime, Meta(tz=True)]
     prior_do_not_disrupt: str | None = None
     """The value of karpenter.sh/do-not-disrupt before us; None where it was absent."""
 
@@ -36,14 +42,24 @@ class Cordon(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 def cordon_of(node: Node) -> Cordon | None:
-    """Our cordon on a node. None where there is none or somebody wrote nonsense into the annotation."""
+    """Our cordon on a node. None where there is none or somebody wrote nonsense into the annotation.
+
+    Nonsense is also what is well formed and names an incident that cannot be one of this node.
+    """
     text = node.metadata.annotations.get(CORDON_ANNOTATION)
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=Cordon)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+        cordon = msgspec.json.decode(text, type=Cordon)
+    except (msgspec.DecodeError, UnicodeError):
         return None
+    return cordon if can_be_incident_of(node.metadata.name, cordon.incident) else None
+
+
+def can_be_incident_of(node_name: str, incident: str) -> bool:
+    """Whether a name is one that an incident of this node may have."""
+    kept = node_name[:NODE_NAME_MAX]
+    return incident.startswith(kept) and _AFTER_NODE.fullmatch(incident, len(kept)) is not None
 
 
 class _Act(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +94,8 @@ class AskCheckpoint(_Act, frozen=True, kw_only=True):
     """Ask jobs to make their progress durable."""
 
     pods: tuple[PodRef, ...]
-    attempt_id: str
+    request_id: str
+    """Names incident and attempt, and no other of either."""
 
 
 class Evict(_Act, frozen=True, kw_only=True):

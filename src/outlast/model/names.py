@@ -40,9 +40,9 @@ CANCEL_ANNOTATION: Final = "outlast.dev/cancel"
 
 # On Pods.
 CHECKPOINT_REQUEST_ANNOTATION: Final = "outlast.dev/checkpoint-request"
-"""Value = attempt id: please write a checkpoint, the machine is going away."""
+"""Value = id of the request: please write a checkpoint, the machine is going away."""
 CHECKPOINT_DONE_ANNOTATION: Final = "outlast.dev/checkpoint-done"
-"""Set by the job: the attempt id whose checkpoint is durable."""
+"""Set by the job: the id of the request whose checkpoint is durable."""
 CHECKPOINT_CAPABLE_LABEL: Final = "outlast.dev/checkpoint"
 """Label with value "on-request" on pods that answer checkpoint requests."""
 

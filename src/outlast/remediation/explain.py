@@ -14,7 +14,7 @@ from outlast.model.cluster import Node, Pod
 from outlast.model.decision import cordon_of
 from outlast.model.health import Fault, NodeHealth
 from outlast.model.incident import Attempt, Incident, Phase, Result
-from outlast.model.names import HOLD_ANNOTATION, MANAGED_ANNOTATION
+from outlast.model.names import HOLD_ANNOTATION, MANAGED_ANNOTATION, SYSTEM_NAMESPACE
 from outlast.model.policy import Mode, RemediationPolicy, RemediationPolicySpec, Rung
 from outlast.remediation.decide.ladder import executable, held_by_witness, ladder_for, remarks
 from outlast.remediation.decide.opening import hands_off
@@ -312,7 +312,7 @@ def _pods(incident: Incident, pods: tuple[Pod, ...] | None) -> tuple[Line, ...]:
     if pods is None or incident.status.phase is Phase.CLOSED:
         return ()
     lines = []
-    for pod in to_move(pods)[:POD_LINES_MAX]:
+    for pod in to_move(pods, SYSTEM_NAMESPACE)[:POD_LINES_MAX]:
         name = full_name(pod)
         held = next((text for text in incident.status.blocked_by if name in text), "")
         state = "ending" if pod.metadata.deletion_timestamp is not None else pod.status.phase.lower()

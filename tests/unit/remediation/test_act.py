@@ -100,7 +100,7 @@ class Desk:
     def human(self, body: dict[str, Any]) -> None:
         self.store.patch(NODES, "n1", MERGE, body, writer=HUMAN)
 
-    def block(self, incident: str = "i1", prior: str | None = None) -> Block:
+    def block(self, incident: str = "n1-00000001", prior: str | None = None) -> Block:
         cordon = Cordon(
             incident=incident,
             node_uid=self.uid,
@@ -112,7 +112,7 @@ class Desk:
         )
         return Block(node="n1", node_uid=self.uid, cordon=cordon)
 
-    def release(self, incident: str = "i1") -> Release:
+    def release(self, incident: str = "n1-00000001") -> Release:
         return Release(node="n1", node_uid=self.uid, incident=incident)
 
 
@@ -129,7 +129,7 @@ async def test_a_block_is_one_write_with_everything_in_it(desk: Desk) -> None:
     node = desk.node()
     assert node["spec"]["unschedulable"] is True
     assert node["metadata"]["annotations"][DO_NOT_DISRUPT_ANNOTATION] == "true"
-    assert '"incident":"i1"' in node["metadata"]["annotations"][CORDON_ANNOTATION]
+    assert '"incident":"n1-00000001"' in node["metadata"]["annotations"][CORDON_ANNOTATION]
 
 
 @pytest.mark.asyncio
@@ -185,9 +185,9 @@ async def test_a_release_leaves_nothing_of_ours_and_all_of_others(desk: Desk) ->
 @pytest.mark.asyncio
 async def test_a_release_of_another_incident_changes_nothing(desk: Desk) -> None:
     """A late release must not undo a newer block."""
-    await desk.performer.perform(desk.block("i2"))
+    await desk.performer.perform(desk.block("n1-00000002"))
     before = desk.node()
-    await desk.performer.perform(desk.release("i1"))
+    await desk.performer.perform(desk.release("n1-00000001"))
     assert desk.node() == before
 
 
@@ -236,7 +236,7 @@ def start(**changes: Any) -> StartRepair:
     return StartRepair(
         **{
             "job_name": "outlast-i1-3",
-            "incident": "i1",
+            "incident": "n1-00000001",
             "intent_id": "3-Reboot",
             "node": "n1",
             "node_uid": "u",
@@ -358,8 +358,8 @@ async def test_when_a_budget_gives_way_the_rest_follows(desk: Desk) -> None:
 async def test_a_record_is_written_against_what_it_was_decided_from(desk: Desk) -> None:
     """A stale writer is refused, and what a record leaves out is removed."""
     spec = IncidentSpec(node_name="n1", node_uid=desk.uid, opened_at=START, faults=(a_fault(),))
-    opened = await open_incident(desk.cluster, "i1", spec)
-    assert (await open_incident(desk.cluster, "i1", spec)).metadata.uid == opened.metadata.uid
+    opened = await open_incident(desk.cluster, "n1-00000001", spec)
+    assert (await open_incident(desk.cluster, "n1-00000001", spec)).metadata.uid == opened.metadata.uid
     step = NextStep(rung=Rung.DRAIN, at=START, message="later")
     waiting = await write_status(desk.cluster, opened, IncidentStatus(blocked_by=("a limit",), next=step))
     with pytest.raises(Conflict):

@@ -113,7 +113,7 @@ def test_jobs_that_can_save_are_asked_before_the_drain() -> None:
     assert not tale.acts(Evict)
     done = a_pod(
         labels={CHECKPOINT_CAPABLE_LABEL: "on-request"},
-        annotations={CHECKPOINT_DONE_ANNOTATION: ask.attempt_id},
+        annotations={CHECKPOINT_DONE_ANNOTATION: ask.request_id},
     )
     tale.change(pods=(done, a_pod("plain"))).look(20)
     (evict,) = tale.acts(Evict)

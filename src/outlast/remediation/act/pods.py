@@ -43,7 +43,7 @@ async def ask_checkpoint(
     asked = 0
     for pod in act.pods:
         guard()
-        body = {"metadata": {"uid": pod.uid, "annotations": {CHECKPOINT_REQUEST_ANNOTATION: act.attempt_id}}}
+        body = {"metadata": {"uid": pod.uid, "annotations": {CHECKPOINT_REQUEST_ANNOTATION: act.request_id}}}
         try:
             await cluster.patch(PODS, pod.name, Patch(PatchType.MERGE, body), pod.namespace)
         except (NotFound, Conflict, Invalid):
@@ -55,7 +55,7 @@ async def ask_checkpoint(
                 pod.name,
                 "CheckpointRequested",
                 "the machine under this pod is going away: write a checkpoint, then set annotation "
-                f"outlast.dev/checkpoint-done={act.attempt_id}",
+                f"outlast.dev/checkpoint-done={act.request_id}",
                 namespace=pod.namespace,
                 uid=pod.uid,
                 warning=True,

@@ -13,9 +13,10 @@ from outlast.model.incident import Phase, Result
 from outlast.model.names import ACCELERATED_HARDWARE_READY
 from outlast.model.policy import AfterDrainDeadline, ReplaceWith, Rung
 from outlast.remediation.decide.budgets import IN_FLIGHT, refuses_repair, storm_text
-from outlast.remediation.decide.faults import agent_is_fresh, repeats_after_reboot
+from outlast.remediation.decide.faults import lacks_evidence, repeats_after_reboot
 from outlast.remediation.decide.ladder import (
     DISRUPTIVE,
+    REPAIRS,
     executable,
     held_by_witness,
     ladder_for,
@@ -52,7 +53,7 @@ def climb(story: Story, node: Node) -> None:
     if held_by_witness(leading, rung):
         _wait(story, leading, f"only the monitor says so ({leading.code}); {rung} needs a second witness")
         return
-    if rung in DISRUPTIVE and leading.state is FaultState.AWAITING_PROOF and not _climbed(story):
+    if rung in DISRUPTIVE and leading.state is FaultState.AWAITING_PROOF and not _repaired(story):
         # A fault of an earlier boot, perhaps cured by it: nobody's work is moved for what may be over.
         _wait(story, leading, f"{leading.code} was seen before this boot only; {rung} needs it seen again")
         return
@@ -71,11 +72,20 @@ def _climbed(story: Story) -> bool:
     return any(a.rung in DISRUPTIVE for a in story.status.attempts)
 
 
+def _repaired(story: Story) -> bool:
+    """Whether a repair of ours was carried out, so that a fault without proof of its end is its failure."""
+    return any(
+        a.rung in REPAIRS and a.outcome is not None and a.outcome.result is not Result.CANCELLED
+        for a in story.status.attempts
+    )
+
+
 def _refuses(story: Story) -> str:
     """The limit that forbids a disruptive step now."""
     policy = story.ruling.spec
-    if not agent_is_fresh(story.situation, policy):
-        return "the agent is silent, so its evidence is not current"
+    stale = lacks_evidence(story.situation, policy)
+    if stale:
+        return stale
     if story.status.phase in IN_FLIGHT:
         return storm_text(story.fleet.storm) if story.fleet.storm is not None else ""
     return refuses_repair(policy.budgets, story.fleet)
@@ -127,8 +137,8 @@ def _begin(story: Story, node: Node, rung: Rung, leading: Fault) -> None:
     pods = story.situation.pods or ()
     because = _reasons(story, leading)
     if rung is Rung.REQUEST_CHECKPOINT:
-        if can_checkpoint(pods):
-            _ask(story, pods, because)
+        if can_checkpoint(pods, story.situation.namespace):
+            _ask(story, node, pods, because)
             return
         rung = _after_checkpoint(story, leading)
     if rung is Rung.DRAIN:
@@ -148,14 +158,20 @@ def _after_checkpoint(story: Story, leading: Fault) -> Rung:
     return above[0] if above else Rung.BLOCK_NEW_WORK
 
 
-def _ask(story: Story, pods: tuple[Pod, ...], because: tuple[str, ...]) -> None:
-    capable = can_checkpoint(pods)
+def _ask(story: Story, node: Node, pods: tuple[Pod, ...], because: tuple[str, ...]) -> None:
+    capable = can_checkpoint(pods, story.situation.namespace)
     deadline_s = story.ruling.spec.deadlines.checkpoint_s
-    attempt = story.begin(Rung.REQUEST_CHECKPOINT, "JobsCanSave", because, deadline_s=deadline_s)
+    attempt = story.begin(
+        Rung.REQUEST_CHECKPOINT,
+        "JobsCanSave",
+        because,
+        deadline_s=deadline_s,
+        boot_id=node.status.node_info.boot_id,
+    )
     story.record(phase=Phase.CHECKPOINTING)
     story.mark("checkpoint_requested_at")
     refs = tuple(reference(pod) for pod in capable)
-    story.acts.append(AskCheckpoint(pods=refs, attempt_id=attempt.id))
+    story.acts.append(AskCheckpoint(pods=refs, request_id=story.request_id(attempt)))
     story.tell(
         "CheckpointRequested", f"{counted_pods(len(capable))} asked to checkpoint within {deadline_s} s"
     )
@@ -164,9 +180,11 @@ def _ask(story: Story, pods: tuple[Pod, ...], because: tuple[str, ...]) -> None:
 
 
 def _drain(story: Story, node: Node, pods: tuple[Pod, ...], because: tuple[str, ...]) -> None:
-    moving = to_move(pods)
+    moving = to_move(pods, story.situation.namespace)
     deadline_s = story.ruling.spec.deadlines.drain_s
-    attempt = story.begin(Rung.DRAIN, "MoveWork", because, deadline_s=deadline_s)
+    attempt = story.begin(
+        Rung.DRAIN, "MoveWork", because, deadline_s=deadline_s, boot_id=node.status.node_info.boot_id
+    )
     story.mark("drain_started_at")
     story.record(pods_total=len(moving), pods_left=len(moving), phase=Phase.DRAINING)
     story.decide(Rung.DRAIN, "MoveWork", f"{counted_pods(len(moving))} to move before the repair")
@@ -176,7 +194,7 @@ def _drain(story: Story, node: Node, pods: tuple[Pod, ...], because: tuple[str, 
         climb(story, node)
         return
     story.tell("DrainStarted", f"{counted_pods(len(moving))} to move within {deadline_s} s")
-    refs = tuple(reference(pod) for pod in to_evict(pods))
+    refs = tuple(reference(pod) for pod in to_evict(pods, story.situation.namespace))
     if refs:
         story.acts.append(Evict(pods=refs))
     story.expect(Rung.DRAIN, f"{counted_pods(len(moving))} to move", attempt.deadline_at)
@@ -185,7 +203,7 @@ def _drain(story: Story, node: Node, pods: tuple[Pod, ...], because: tuple[str, 
 
 def _still_occupied(story: Story, pods: tuple[Pod, ...], rung: Rung) -> bool:
     """Whether pods that a drain could not move forbid a repair."""
-    left = to_move(pods)
+    left = to_move(pods, story.situation.namespace)
     story.record(pods_left=len(left))
     if not left or story.ruling.spec.after_drain_deadline is AfterDrainDeadline.PROCEED:
         return False
@@ -215,12 +233,12 @@ def _reboot(story: Story, node: Node, pods: tuple[Pod, ...], because: tuple[str,
         because,
         deadline_s=deadline_s,
         boot_id=boot_id,
-        job_name=repair_job_name(story.name, story.status.epoch + 1),
+        job_name=repair_job_name(story.token, story.status.epoch + 1),
     )
     story.record(phase=Phase.REPAIRING)
     story.mark("acted_at")
     story.decide(Rung.REBOOT, "RestartCures", because[1])
-    story.acts.append(start_act(story, node, attempt, critical=not to_move(pods)))
+    story.acts.append(start_act(story, node, attempt, critical=not to_move(pods, story.situation.namespace)))
     story.tell("RebootStarted", f"rebooting: {because[0]}; Job {attempt.job_name}", warning=True)
     story.expect(Rung.REBOOT, "wait for a new boot of the machine", attempt.deadline_at)
     story.look_in(LOOK_S)

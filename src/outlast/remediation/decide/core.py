@@ -197,6 +197,9 @@ def _record_block(story: Story, node: Node) -> None:
     cordon = cordon_of(node)
     if cordon is None or story.status.epoch >= cordon.epoch:
         return
+    if any(a.rung is Rung.BLOCK_NEW_WORK and a.started_at == cordon.since for a in story.status.attempts):
+        # Anybody can write the annotation: an epoch that runs ahead must not be recorded again and again.
+        return
     fault = story.faults[0] if story.faults else None
     because = (fault.summary, f"{fault.code} is in class {fault.fault_class}") if fault else (cordon.reason,)
     attempt = story.begin(Rung.BLOCK_NEW_WORK, "NodeIsSick", because, at=cordon.since)

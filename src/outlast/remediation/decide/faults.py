@@ -44,10 +44,20 @@ def agent_is_fresh(situation: Situation, policy: RemediationPolicySpec) -> bool:
     return silent_s is not None and silent_s < policy.agent_silent_s
 
 
+def lacks_evidence(situation: Situation, policy: RemediationPolicySpec) -> str:
+    """Why what the agent last said may not move anybody now; empty when it may."""
+    node, health = situation.node, situation.health
+    if not agent_is_fresh(situation, policy):
+        return "the agent is silent, so its evidence is not current"
+    if node is None or health is None or not _same_boot(node, health):
+        return "the agent's last word is about another boot of the machine, so its evidence is not current"
+    return ""
+
+
 def actionable(situation: Situation, policy: RemediationPolicySpec, now: datetime) -> tuple[Fault, ...]:
     """The faults that stand now and that a node answers for, worst first; application faults are not its."""
     health = situation.health
-    stated = health.status.faults if health is not None else ()
+    stated = health.status.faults if health is not None and not _is_of_another_node(situation) else ()
     faults = [fault for fault in stated if fault.fault_class is not FaultClass.APPLICATION]
     faults.extend(_own_findings(situation, policy, now))
     return tuple(sorted(faults, key=lambda fault: (_WORST_FIRST[fault.fault_class], fault.opened_at)))
@@ -55,7 +65,7 @@ def actionable(situation: Situation, policy: RemediationPolicySpec, now: datetim
 
 def _own_findings(situation: Situation, policy: RemediationPolicySpec, now: datetime) -> list[Fault]:
     node, silent_s = situation.node, situation.agent.silent_s
-    if node is None or not is_ready(node) or situation.health is None:
+    if node is None or not is_ready(node) or situation.health is None or _is_of_another_node(situation):
         return []
     if silent_s is not None and silent_s >= policy.agent_silent_s:
         lease = situation.agent.lease
@@ -155,6 +165,14 @@ def lacks_proof(situation: Situation, policy: RemediationPolicySpec, faults: tup
         if verdict is None or verdict.verdict is not Verdict.HEALTHY:
             return f"{subsystem} is {verdict.verdict if verdict else 'not judged yet'}"
     return ""
+
+
+def _is_of_another_node(situation: Situation) -> bool:
+    """Whether the health object was left behind by an earlier Node of this name, perhaps another machine."""
+    node, health = situation.node, situation.health
+    if node is None or health is None or not health.status.node_uid:
+        return False
+    return health.status.node_uid != node.metadata.uid
 
 
 def _same_boot(node: Node, health: NodeHealth) -> bool:

@@ -10,7 +10,17 @@ import hashlib
 from datetime import datetime
 
 from outlast.model.cluster import Node
-from outlast.model.decision import Act, Block, Cordon, Note, Release, Step, TakeBack, cordon_of
+from outlast.model.decision import (
+    NODE_NAME_MAX,
+    Act,
+    Block,
+    Cordon,
+    Note,
+    Release,
+    Step,
+    TakeBack,
+    cordon_of,
+)
 from outlast.model.health import FAULTS_MAX, Fault, FaultClass, FaultState
 from outlast.model.incident import IncidentSpec, MachineIdentity
 from outlast.model.names import (
@@ -36,8 +46,6 @@ TAKEN_BACK_REASON = "OutlastReturned"
 """Our two reasons on AcceleratedHardwareReady; any other reason is somebody else's condition."""
 JOB_NAME_MAX = 63
 """A Job's name becomes a label value of its pods."""
-NODE_NAME_MAX = 230
-"""So that incident names stay within the 253 characters of an object name."""
 
 
 def machine_of(node: Node) -> MachineIdentity:

@@ -23,47 +23,52 @@ def has_ended(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def stays(pod: Pod) -> bool:
-    """Whether a drain leaves the pod alone for what it is."""
-    if MIRROR_ANNOTATION in pod.metadata.annotations or REPAIR_LABEL in pod.metadata.labels:
+def is_repair(pod: Pod, namespace: str) -> bool:
+    """Whether a pod is one of ours: anybody may use our label, but not in our namespace."""
+    return pod.metadata.namespace == namespace and REPAIR_LABEL in pod.metadata.labels
+
+
+def stays(pod: Pod, namespace: str) -> bool:
+    """Whether a drain leaves the pod alone for what it is; repair pods run in `namespace`."""
+    if MIRROR_ANNOTATION in pod.metadata.annotations or is_repair(pod, namespace):
         return True
     return any(owner.kind == "DaemonSet" and owner.controller for owner in pod.metadata.owner_references)
 
 
-def to_move(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+def to_move(pods: tuple[Pod, ...], namespace: str) -> tuple[Pod, ...]:
     """Pods that keep a node from being drained, ending ones included."""
-    return tuple(pod for pod in pods if not stays(pod) and not has_ended(pod))
+    return tuple(pod for pod in pods if not stays(pod, namespace) and not has_ended(pod))
 
 
-def to_evict(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+def to_evict(pods: tuple[Pod, ...], namespace: str) -> tuple[Pod, ...]:
     """Pods that still have to be asked to go."""
-    return tuple(pod for pod in to_move(pods) if pod.metadata.deletion_timestamp is None)
+    return tuple(pod for pod in to_move(pods, namespace) if pod.metadata.deletion_timestamp is None)
 
 
-def can_checkpoint(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+def can_checkpoint(pods: tuple[Pod, ...], namespace: str) -> tuple[Pod, ...]:
     """Running pods that answer checkpoint requests."""
     return tuple(
         pod
-        for pod in to_evict(pods)
+        for pod in to_evict(pods, namespace)
         if pod.metadata.labels.get(CHECKPOINT_CAPABLE_LABEL) == "on-request" and pod.status.phase == "Running"
     )
 
 
-def not_asked(pods: tuple[Pod, ...], attempt_id: str) -> tuple[Pod, ...]:
-    """Capable pods without this attempt's request."""
+def not_asked(pods: tuple[Pod, ...], namespace: str, request_id: str) -> tuple[Pod, ...]:
+    """Capable pods that do not carry this request yet."""
     return tuple(
         pod
-        for pod in can_checkpoint(pods)
-        if pod.metadata.annotations.get(CHECKPOINT_REQUEST_ANNOTATION) != attempt_id
+        for pod in can_checkpoint(pods, namespace)
+        if pod.metadata.annotations.get(CHECKPOINT_REQUEST_ANNOTATION) != request_id
     )
 
 
-def not_answered(pods: tuple[Pod, ...], attempt_id: str) -> tuple[Pod, ...]:
-    """Capable pods whose checkpoint for this attempt is not durable yet."""
+def not_answered(pods: tuple[Pod, ...], namespace: str, request_id: str) -> tuple[Pod, ...]:
+    """Capable pods whose checkpoint for this request is not durable yet."""
     return tuple(
         pod
-        for pod in can_checkpoint(pods)
-        if pod.metadata.annotations.get(CHECKPOINT_DONE_ANNOTATION) != attempt_id
+        for pod in can_checkpoint(pods, namespace)
+        if pod.metadata.annotations.get(CHECKPOINT_DONE_ANNOTATION) != request_id
     )
 
 

@@ -19,12 +19,14 @@ from outlast.remediation.decide.opening import HANDOVER_REASON
 from outlast.remediation.decide.pods import (
     counted_pods,
     full_name,
+    is_repair,
     not_answered,
     not_asked,
     reference,
     to_evict,
     to_move,
 )
+from outlast.remediation.decide.situation import Situation
 from outlast.remediation.decide.story import Story
 
 LOOK_S: Final = 2.0
@@ -38,6 +40,12 @@ def settle(story: Story, node: Node) -> bool:
     if attempt is None:
         return False
     if attempt.rung in (Rung.REQUEST_CHECKPOINT, Rung.DRAIN):
+        if _booted_by_itself(node, attempt):
+            story.finish(
+                attempt, Result.CANCELLED, "the machine booted by itself; what it rests on may be over"
+            )
+            story.record(phase=Phase.BLOCKED)
+            return False
         pods = story.situation.pods
         if pods is None:
             story.needs_pods = True
@@ -53,14 +61,20 @@ def settle(story: Story, node: Node) -> bool:
     return False
 
 
+def _booted_by_itself(node: Node, attempt: Attempt) -> bool:
+    boot_id = node.status.node_info.boot_id
+    return bool(attempt.boot_id and boot_id) and boot_id != attempt.boot_id
+
+
 def _checkpoint(story: Story, attempt: Attempt, pods: tuple[Pod, ...]) -> bool:
-    waiting = not_answered(pods, attempt.id)
+    request_id = story.request_id(attempt)
+    waiting = not_answered(pods, story.situation.namespace, request_id)
     late = story.past_deadline(attempt)
     if waiting and not late:
-        unasked = not_asked(pods, attempt.id)
+        unasked = not_asked(pods, story.situation.namespace, request_id)
         if unasked:
             refs = tuple(reference(pod) for pod in unasked)
-            story.acts.append(AskCheckpoint(pods=refs, attempt_id=attempt.id))
+            story.acts.append(AskCheckpoint(pods=refs, request_id=request_id))
         story.record(phase=Phase.CHECKPOINTING)
         story.expect(Rung.DRAIN, "drain when the checkpoints are durable", attempt.deadline_at)
         story.look_in(LOOK_S)
@@ -79,7 +93,7 @@ def _checkpoint(story: Story, attempt: Attempt, pods: tuple[Pod, ...]) -> bool:
 
 
 def _drain(story: Story, attempt: Attempt, pods: tuple[Pod, ...]) -> bool:
-    left = to_move(pods)
+    left = to_move(pods, story.situation.namespace)
     story.record(pods_left=len(left))
     if not left:
         story.mark("drained_at")
@@ -97,7 +111,7 @@ def _drain(story: Story, attempt: Attempt, pods: tuple[Pod, ...]) -> bool:
         story.finish(attempt, Result.TIMED_OUT, f"{counted_pods(len(left))} did not leave in time: {names}")
         story.tell("DrainTimedOut", f"{counted_pods(len(left))} did not leave in time: {names}", warning=True)
         return False
-    evictable = to_evict(pods)
+    evictable = to_evict(pods, story.situation.namespace)
     if evictable:
         story.acts.append(Evict(pods=tuple(reference(pod) for pod in evictable)))
     story.record(phase=Phase.DRAINING)
@@ -162,7 +176,7 @@ def _confirmed_in(faults: tuple[Fault, ...], boot_id: str) -> Fault | None:
 
 def _waits_for_boot(story: Story, node: Node, attempt: Attempt) -> bool:
     job = story.situation.job
-    refusal = _refusal(story.situation.pods or (), attempt.job_name)
+    refusal = _refusal(story.situation, attempt.job_name)
     if refusal:
         story.finish(attempt, Result.FAILED, f"the repair Job could not reboot the machine: {refusal}")
         story.tell("RebootFailed", f"the repair Job could not reboot the machine: {refusal}", warning=True)
@@ -187,10 +201,10 @@ def _waits_for_boot(story: Story, node: Node, attempt: Attempt) -> bool:
     return True
 
 
-def _refusal(pods: tuple[Pod, ...], job_name: str) -> str:
+def _refusal(situation: Situation, job_name: str) -> str:
     """What the repair pod itself says went wrong; a pod that died with its machine says nothing."""
-    for pod in pods:
-        if pod.metadata.labels.get(REPAIR_LABEL) != job_name:
+    for pod in situation.pods or ():
+        if not is_repair(pod, situation.namespace) or pod.metadata.labels[REPAIR_LABEL] != job_name:
             continue
         for container in pod.status.container_statuses:
             ended = container.state.terminated

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from outlast.model.cluster import Job, Lease, Node, Pod
 from outlast.model.health import NodeHealth
 from outlast.model.incident import Incident
+from outlast.model.names import SYSTEM_NAMESPACE
 from outlast.model.policy import RemediationPolicySpec
 
 
@@ -73,6 +74,8 @@ class Situation:
     """Closed incidents of this node name, newest first."""
     pods: tuple[Pod, ...] | None = None
     """None: not listed yet."""
+    namespace: str = SYSTEM_NAMESPACE
+    """Where our repair pods run; only there is a pod with their label one of them."""
     job: Job | None = None
     """The repair Job of the open attempt, where it exists."""
     refusals: Mapping[str, str] = field(default_factory=dict)

@@ -31,6 +31,9 @@ from outlast.model.incident import (
 from outlast.model.policy import Rung
 from outlast.remediation.decide.situation import FleetView, RulingPolicy, Situation
 
+UID_SHOWN = 8
+"""Characters of an incident's uid in names; enough to tell two incidents of one name apart."""
+
 
 @dataclass(slots=True)
 class Story:
@@ -54,6 +57,16 @@ class Story:
     def name(self) -> str:
         """Name of the incident."""
         return self.incident.metadata.name
+
+    @property
+    def token(self) -> str:
+        """The incident in names of other objects: one that was deleted and opened again is another one."""
+        uid = self.incident.metadata.uid[:UID_SHOWN]
+        return f"{self.name}-{uid}" if uid else self.name
+
+    def request_id(self, attempt: Attempt) -> str:
+        """An attempt as pods see it. Attempt ids alone come again in a later incident of the same pods."""
+        return f"{self.token}.{attempt.id}"
 
     @property
     def attempt(self) -> Attempt | None:
