@@ -55,7 +55,7 @@ class FleetLedger:
         self._counts: dict[str, _Counts] = {}
         self._nodes: dict[str, Contribution] = {}
         self._reserved_blocks: set[str] = set()
-        self._reserved_repairs: set[str] = set()
+        self._reserved_repairs: dict[str, str] = {}
         self._facts: dict[str, Contribution] = {}
 
     def put(self, node_name: str, facts: Contribution) -> None:
@@ -66,7 +66,7 @@ class FleetLedger:
     def drop(self, node_name: str) -> None:
         """A node is gone."""
         self._reserved_blocks.discard(node_name)
-        self._reserved_repairs.discard(node_name)
+        self._reserved_repairs.pop(node_name, None)
         self._facts.pop(node_name, None)
         self._apply(node_name)
 
@@ -75,15 +75,15 @@ class FleetLedger:
         self._reserved_blocks.add(node_name)
         self._apply(node_name)
 
-    def reserve_repair(self, node_name: str) -> None:
-        """Count a node as under repair although its record is only on its way."""
-        self._reserved_repairs.add(node_name)
+    def reserve_repair(self, node_name: str, incident: str) -> None:
+        """Count a node as under repair, and its incident as begun, although the record is only on its way."""
+        self._reserved_repairs[node_name] = incident
         self._apply(node_name)
 
     def settle(self, node_name: str) -> None:
         """What was on its way has arrived or failed: the facts alone count again."""
         self._reserved_blocks.discard(node_name)
-        self._reserved_repairs.discard(node_name)
+        self._reserved_repairs.pop(node_name, None)
         self._apply(node_name)
 
     def _apply(self, node_name: str) -> None:
@@ -144,8 +144,17 @@ class FleetLedger:
             repairs_in_flight=counts.repairing - (ours and own.repairing),
             repairs_in_domain=same_domain - (ours and own.repairing and bool(own.domain)),
             domain=own.domain,
-            repairs_last_hour=counts.repairs.of_others(node_name, now),
+            repairs_last_hour=counts.repairs.of_others(node_name, now) + self._beginning(node_name, ruling),
             storm=self.storm(ruling.name, ruling.spec.storm, now),
+        )
+
+    def _beginning(self, node_name: str, ruling: RulingPolicy) -> int:
+        """Other nodes of a policy whose first disruption is on its way to the record."""
+        counts = self._counts.get(ruling.name, _Counts())
+        return sum(
+            self._facts.get(name, Contribution()).policy == ruling.name and incident not in counts.repairs
+            for name, incident in self._reserved_repairs.items()
+            if name != node_name
         )
 
     def totals(self, policy: str) -> tuple[int, int]:

@@ -124,7 +124,7 @@ class Reconciler:
         if any(isinstance(act, Block) for act in step.acts):
             self._ledger.reserve_block(situation.node_name)
         if step.status is not None and step.status.phase in IN_FLIGHT:
-            self._ledger.reserve_repair(situation.node_name)
+            self._ledger.reserve_repair(situation.node_name, step.incident)
         return step
 
     async def _fresh(self, situation: Situation) -> Situation:

@@ -6,6 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.controller.fleet import Contribution, FleetLedger
+from outlast.model.cluster import ObjectMeta
+from outlast.model.incident import Attempt, Incident, IncidentSpec, IncidentStatus
+from outlast.model.policy import Rung
 from tests.unit.remediation.builders import START, enforce
 
 NODES = [f"n{i}" for i in range(5)]
@@ -16,13 +19,11 @@ FACTS = st.builds(
     repairing=st.booleans(),
     domain=st.sampled_from(["a", "b", ""]),
 )
-EVENTS = ["drop", "reserve_block", "reserve_repair", "settle"]
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.sampled_from(NODES), FACTS),
-        st.tuples(
-            st.sampled_from(["drop", "reserve_block", "reserve_repair", "settle"]), st.sampled_from(NODES)
-        ),
+        st.tuples(st.sampled_from(["drop", "reserve_block", "settle"]), st.sampled_from(NODES)),
+        st.tuples(st.just("reserve_repair"), st.sampled_from(NODES), st.just("i1")),
     ),
     max_size=40,
 )
@@ -72,3 +73,21 @@ def test_a_reservation_counts_before_its_request_is_sent() -> None:
     assert ledger.view("n0", enforce(), START).unavailable == 1
     ledger.settle("n1")
     assert ledger.view("n0", enforce(), START).unavailable == 0
+
+
+def test_a_repair_on_its_way_counts_for_the_hour_until_its_record_does() -> None:
+    """The hour's budget is spent by the decision, not by the answer to its write; and it is spent once."""
+    ledger = FleetLedger()
+    for name in NODES:
+        ledger.put(name, Contribution("gpu"))
+    ledger.reserve_repair("n1", "n1-i")
+    assert ledger.view("n0", enforce(), START).repairs_last_hour == 1
+    assert ledger.view("n1", enforce(), START).repairs_last_hour == 0
+    drain = Attempt(id="2-Drain", rung=Rung.DRAIN, started_at=START)
+    spec = IncidentSpec(node_name="n1", node_uid="n1", opened_at=START, policy="gpu")
+    ledger.saw_incident(
+        Incident(metadata=ObjectMeta(name="n1-i"), spec=spec, status=IncidentStatus(attempts=(drain,)))
+    )
+    assert ledger.view("n0", enforce(), START).repairs_last_hour == 1
+    ledger.settle("n1")
+    assert ledger.view("n0", enforce(), START).repairs_last_hour == 1

@@ -197,7 +197,7 @@ def test_a_forged_cordon_annotation_is_nonsense(case: str) -> None:
 
 def test_a_cordon_annotation_with_an_epoch_that_runs_ahead_is_recorded_once() -> None:
     """A forged epoch must not make every look another write."""
-    tale = a_sick_node(ruling=enforce(), pods=(a_pod(),))
+    tale = a_sick_node(a_fault(FaultClass.TRANSIENT, "thermal/throttle"))
     tale.look()
     cordon = msgspec.structs.replace(cordon_of(tale.situation.node), epoch=10**12)
     tale.change(node=a_node(cordon=cordon))

@@ -36,6 +36,10 @@ class RecentRepairs:
             self._began[name] = (node, began)
             self._by_node[node] += 1
 
+    def __contains__(self, incident: str) -> bool:
+        """Whether an incident is counted already."""
+        return incident in self._began
+
     def of_others(self, node_name: str, now: datetime) -> int:
         """Repairs that other nodes began within the last hour."""
         if self._pruned_at is None or now - self._pruned_at >= PRUNE_EVERY:

@@ -1,0 +1,45 @@
+"""Attacks on the controller, on virtual time: many at once, slow writes, people who change their mind."""
+
+from __future__ import annotations
+
+from outlast.model.incident import Phase
+from outlast.model.policy import Rung
+from outlast.sim.direct import Operation
+from outlast.sim.virtual_time import run_virtual
+from tests.sim.playground import Playground, running
+
+DISRUPTIVE = {Rung.REQUEST_CHECKPOINT, Rung.DRAIN, Rung.REBOOT, Rung.REPLACE}
+
+
+class Slow:
+    """An API server that takes its time with every request."""
+
+    def __init__(self, ground: Playground, delay_s: float) -> None:
+        self._ground = ground
+        self._delay_s = delay_s
+
+    async def __call__(self, operation: Operation) -> None:
+        await self._ground.clock.sleep(self._delay_s)
+
+
+def test_the_hours_budget_holds_when_many_nodes_become_due_at_once() -> None:
+    """Thirty sick nodes, a slow API server, two repairs an hour: two repairs begin."""
+
+    async def main() -> None:
+        ground = Playground()
+        budgets = {"maxUnavailablePercent": 100, "maxRepairsInFlight": 30, "maxRepairsPerHour": 2}
+        ground.add_policy(budgets=budgets, storm={"nodes": 99})
+        for index in range(30):
+            ground.add_machine(f"n{index:02d}")
+        async with running(ground.live(), ground.controller(Slow(ground, 0.3)).run()):
+            await ground.clock.sleep(15)
+            for index in range(30):
+                ground.break_down(f"n{index:02d}")
+            await ground.clock.sleep(300)
+            incidents = ground.incidents()
+        assert len(incidents) == 30 and all(i.status.phase is not Phase.WAITING for i in incidents)
+        begun = [i for i in incidents if any(a.rung in DISRUPTIVE for a in i.status.attempts)]
+        assert len(begun) == 2
+        assert sum(machine.reboots for machine in ground.machines.values()) == 2
+
+    run_virtual(main())
