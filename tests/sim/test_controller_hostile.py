@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlast.model.incident import Phase
 from outlast.model.policy import Rung
 from outlast.sim.direct import Operation
@@ -41,5 +43,28 @@ def test_the_hours_budget_holds_when_many_nodes_become_due_at_once() -> None:
         begun = [i for i in incidents if any(a.rung in DISRUPTIVE for a in i.status.attempts)]
         assert len(begun) == 2
         assert sum(machine.reboots for machine in ground.machines.values()) == 2
+
+    run_virtual(main())
+
+
+def test_a_policy_that_stops_acting_is_obeyed_before_the_watch_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mode Observe is the emergency brake; a watch that lags does not keep evictions and reboots going."""
+
+    async def main() -> None:
+        ground = Playground()
+        ground.add_policy()
+        ground.add_machine("n0")
+        ground.add_machine("n1")
+        controller = ground.controller()
+        async with running(ground.live(), controller.run()):
+            await ground.clock.sleep(15)
+            monkeypatch.setattr(controller.book, "put", lambda policy: False)
+            ground.change_policy("gpu", {"mode": "Observe"})
+            ground.break_down("n0")
+            await ground.clock.sleep(120)
+            (incident,) = ground.incidents()
+        assert not [a for a in incident.status.attempts if a.rung in DISRUPTIVE]
+        assert ground.machines["n0"].reboots == 0 and not ground.jobs()
+        assert "Observe" in incident.status.blocked_by_text
 
     run_virtual(main())

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import structlog
 
 from outlast.controller.fleet import FleetLedger, contribution
-from outlast.controller.policies import NO_POLICY, PolicyBook
+from outlast.controller.policies import NO_POLICY, PolicyBook, judge, selects
 from outlast.controller.queue import Lane
 from outlast.controller.steady import SteadyTime
 from outlast.controller.world import World
@@ -31,6 +31,7 @@ from outlast.model.decision import (
 )
 from outlast.model.health import NODE_HEALTHS
 from outlast.model.incident import INCIDENTS, Incident, Phase
+from outlast.model.policy import REMEDIATION_POLICIES
 from outlast.ports.cluster import Cluster, Conflict, NotFound
 from outlast.remediation.act import Performer, Result
 from outlast.remediation.decide import RulingPolicy, Situation, decide
@@ -108,13 +109,13 @@ class Reconciler:
             return False, None
         if step.needs_pods or _is_grave(step):
             situation = await self._fresh(situation)
-            step = self._decide(situation)
+            step = self._decide(situation, await self._fresh_ruling(situation))
             if step is None:
                 return True, None
         return await self._apply(name, lane, situation, step)
 
-    def _decide(self, situation: Situation) -> Step | None:
-        ruling = self._ruling(situation)
+    def _decide(self, situation: Situation, fresh: RulingPolicy | None = None) -> Step | None:
+        ruling = fresh or self._ruling(situation)
         if ruling is None:
             return None
         now = self._time.now()
@@ -142,6 +143,17 @@ class Reconciler:
                 self._world.saw_incident(read)
         situation = replace(self._world.situation(name), node=node, health=health)
         return replace(situation, pods=await self._pods(name))
+
+    async def _fresh_ruling(self, situation: Situation) -> RulingPolicy | None:
+        """The policy as the server has it now: who switches to Observe is obeyed before the watch tells."""
+        ruling, node = self._ruling(situation), situation.node
+        if ruling is None or ruling is NO_POLICY or node is None:
+            return ruling
+        policy = await self._read(REMEDIATION_POLICIES, ruling.name)
+        in_force = judge(policy, ruling.spec).in_force if policy is not None else None
+        if in_force is None or not selects(in_force, node, situation.health):
+            return NO_POLICY
+        return RulingPolicy(ruling.name, in_force)
 
     async def _read(self, kind: Kind[T], name: str) -> T | None:
         try:
