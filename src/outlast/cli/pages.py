@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from outlast.cli.plain_text import plain
 from outlast.remediation.page import ExplainPage, Line, State
 from outlast.web.views.fleet import Headline
 from outlast.web.views.incidents import Row
@@ -52,14 +53,14 @@ def print_explanation(out: Console, page: ExplainPage, now: datetime) -> None:
     from rich.text import Text
 
     head = Text(no_wrap=True)
-    head.append(page.node, "bold")
-    head.append(f"   {page.headline}", STYLES[page.state])
+    head.append(plain(page.node), "bold")
+    head.append(f"   {plain(page.headline)}", STYLES[page.state])
     out.print(head)
     if page.incident:
         end = f", closed {clock_time(page.ended_at)}" if page.ended_at else ""
         opened = f"opened {clock_time(page.opened_at)} UTC, {ago(page.opened_at, now)}"
         policy = f", policy {page.policy}" if page.policy else ""
-        out.print(Text(f"incident {page.incident}, {opened}{end}{policy}", "dim"))
+        out.print(Text(plain(f"incident {page.incident}, {opened}{end}{policy}"), "dim"))
     out.print()
     sections = (
         ("What happened", page.happened),
@@ -75,7 +76,7 @@ def print_explanation(out: Console, page: ExplainPage, now: datetime) -> None:
     if page.overrule:
         out.print(Text("Overrule", "bold"))
         for command in page.overrule:
-            out.print(Text(f"  {command}"), soft_wrap=True)
+            out.print(Text(f"  {plain(command)}"), soft_wrap=True)
 
 
 def _print_section(out: Console, title: str, lines: Sequence[Line]) -> None:
@@ -93,14 +94,14 @@ def _print_section(out: Console, title: str, lines: Sequence[Line]) -> None:
         grid.add_column(justify="right", style="dim", max_width=30)
     for line in lines:
         text = Text()
-        text.append(("! " if line.bad else "") + line.head, "bold red" if line.bad else "bold")
+        text.append(("! " if line.bad else "") + plain(line.head), "bold red" if line.bad else "bold")
         if line.text:
-            text.append(f"  {line.text}")
+            text.append(f"  {plain(line.text)}")
         cells: list[RenderableType] = [text]
         if timed:
             cells.insert(0, clock_time_ms(line.at))
         if remarked:
-            cells.append(line.remark)
+            cells.append(Text(plain(line.remark)))
         grid.add_row(*cells)
     out.print(Text(title, "bold"))
     out.print(Padding(grid, (0, 0, 1, 2)))
@@ -111,7 +112,7 @@ def print_headline(out: Console, head: Headline) -> None:
     from rich.text import Text
 
     for banner in head.banners:
-        out.print(Text.assemble((f"! {banner.title}: ", "bold red"), banner.text))
+        out.print(Text.assemble((f"! {plain(banner.title)}: ", "bold red"), plain(banner.text)))
     text = Text()
     text.append(f"{head.nodes - head.out_of_service:,} of {head.nodes:,} nodes in service", "bold")
     text.append(f"   {head.availability_percent:.2f} % of node time in the last hour")
@@ -120,7 +121,8 @@ def print_headline(out: Console, head: Headline) -> None:
     out.print(state_counts(head))
     for limit in head.limits:
         full = "  limit reached" if limit.reached else ""
-        out.print(Text(f"{limit.name}: {limit.used} of {limit.most}{full}   policy {limit.policy}", "dim"))
+        said = f"{limit.name}: {limit.used} of {limit.most}{full}   policy {limit.policy}"
+        out.print(Text(plain(said), "dim"))
     if head.observe_only:
         out.print(Text("No policy enforces: outlast judges and explains, and changes nothing.", "dim"))
 
@@ -148,7 +150,8 @@ def incident_table(rows: Sequence[Row], title: str) -> RenderableType:
         word = row.state.value if row.state is not None else row.end
         style = STYLES[row.state] if row.state is not None else ""
         mark = f"{MARKS[row.state]} " if row.state is not None else ""
-        table.add_row(row.node, Text(mark + word, style), row.fault, row.step, row.blocked_by, row.lasted)
+        foreign = (Text(plain(text)) for text in (row.fault, row.step, row.blocked_by, row.lasted))
+        table.add_row(Text(plain(row.node)), Text(mark + word, style), *foreign)
     return table
 
 
