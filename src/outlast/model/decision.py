@@ -51,7 +51,7 @@ def cordon_of(node: Node) -> Cordon | None:
         return None
     try:
         cordon = msgspec.json.decode(text, type=Cordon)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     return cordon if can_be_incident_of(node.metadata.name, cordon.incident) else None
 

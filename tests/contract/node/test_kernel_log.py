@@ -89,7 +89,11 @@ async def test_a_position_of_another_boot_is_ignored(log: LogUnderTest) -> None:
     assert not gaps(items)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\x00{", b'{"boot_id": 3}', b'{"boot_id":"x","sequence":-1}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\x00{", b'{"boot_id": 3}', b'{"boot_id":"x","sequence":-1}', b'{"a":' + b"[" * 60_000],
+    ids=["empty", "binary", "wrong type", "below zero", "nested without end"],
+)
 async def test_a_corrupt_position_starts_at_the_oldest_and_says_so(log: LogUnderTest, content: bytes) -> None:
     """Fail towards reading too much."""
     log.state.content = content

@@ -49,6 +49,9 @@ class Envelope(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder says of bytes that are no JSON, or not of this shape, or nested without end."""
+
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 _RAW_PAGE = msgspec.json.Decoder(_RawPage)
 _IDENTITY = msgspec.json.Decoder(KubernetesObject)
@@ -68,7 +71,7 @@ def decode_envelope(line: bytes) -> Envelope:
     """A watch line, outer part. Raises Undecodable."""
     try:
         return _ENVELOPE.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise Undecodable(f"a watch line is no event: {error}") from None
 
 
@@ -76,7 +79,7 @@ def decode_object(shape: type[T], data: bytes | msgspec.Raw) -> T:
     """One object. Raises Undecodable."""
     try:
         item: T = _object_decoder(shape).decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise Undecodable(str(error)) from None
     return item
 
@@ -85,7 +88,7 @@ def decode_identity(data: bytes | msgspec.Raw) -> ObjectMeta:
     """Metadata alone, for objects whose rest cannot be read, and for bookmarks. Raises Undecodable."""
     try:
         return _IDENTITY.decode(data).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise Undecodable(f"an object without readable metadata: {error}") from None
 
 
@@ -93,14 +96,14 @@ def decode_page(shape: type[T], body: bytes) -> tuple[Page[T], list[tuple[Object
     """A page, and the identity of each item that could not be read with the reason. Raises Undecodable."""
     try:
         return _page_decoder(shape).decode(body), []
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         return _decode_page_by_item(shape, body)
 
 
 def _decode_page_by_item(shape: type[T], body: bytes) -> tuple[Page[T], list[tuple[ObjectMeta, str]]]:
     try:
         raw = _RAW_PAGE.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise Undecodable(f"the answer is no list: {error}") from None
     items: list[T] = []
     unreadable: list[tuple[ObjectMeta, str]] = []

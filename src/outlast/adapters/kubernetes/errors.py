@@ -86,7 +86,7 @@ def read_status(data: bytes | msgspec.Raw) -> Status | None:
     """A Status from JSON, or None where it is not one."""
     try:
         return _STATUS.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

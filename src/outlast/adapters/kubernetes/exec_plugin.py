@@ -173,7 +173,7 @@ def _kill_group(pid: int) -> None:
 def _parse(output: bytes, plugin: ExecPlugin) -> _ExecStatus:
     try:
         answer = msgspec.json.decode(output, type=_ExecCredential)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # The decoder's message could quote what the plugin printed, which may be the secret.
         raise Unauthorized(
             f"The credential plugin {plugin.command!r} printed something that is not an ExecCredential",

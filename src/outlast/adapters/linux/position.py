@@ -25,6 +25,6 @@ def decode_position(content: bytes) -> Position | None:
     """None when the bytes are no position."""
     try:
         position = msgspec.json.decode(content, type=Position)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return position if position.boot_id and position.sequence >= 0 else None

@@ -290,7 +290,7 @@ class NvmlReader:
 def _decode(payload: bytes) -> _Answer:
     try:
         return msgspec.json.decode(payload, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WorkerGarbage(f"an answer that is none ({error})") from error
 
 

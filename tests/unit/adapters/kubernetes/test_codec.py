@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from outlast.adapters.kubernetes.codec import Undecodable, decode_page, encode_body, encode_object
+from outlast.adapters.kubernetes.codec import (
+    Undecodable,
+    decode_envelope,
+    decode_identity,
+    decode_object,
+    decode_page,
+    encode_body,
+    encode_object,
+)
 from outlast.model.cluster import LEASES, Lease, LeaseSpec, Node, ObjectMeta
 from tests.unit.adapters.kubernetes.hostile import node, node_list
 
@@ -40,3 +49,16 @@ def test_a_page_sets_bad_items_apart_and_needs_their_names() -> None:
     assert [(identity.name, bool(reason)) for identity, reason in bad] == [("b", True)]
     with pytest.raises(Undecodable):
         decode_page(Node, json.dumps({"items": [{"metadata": 3}]}).encode())
+
+
+@pytest.mark.parametrize("decode", [decode_envelope, lambda data: decode_object(Node, data), decode_identity])
+def test_what_is_nested_without_end_is_unreadable_and_nothing_worse(
+    decode: Callable[[bytes], object],
+) -> None:
+    """A decoder that gives up on depth must not take the process down with it."""
+    endless = b"[" * 100_000 + b"]" * 100_000
+    data = b'{"type":"ADDED","object":{},"metadata":{"name":"n"},"more":' + endless + b"}"
+    with pytest.raises(Undecodable):
+        decode(data)
+    with pytest.raises(Undecodable):
+        decode_page(Node, b'{"items":[' + data + b"]}")
