@@ -388,9 +388,15 @@ def run() -> Section:
     last_s, floor_s = median(t.last_s for t in ours), median(t.last_s for t in bare)
     mid_s, floor_mid_s = median(t.median_s for t in ours), median(t.median_s for t in bare)
     nodes_s = [s for t in written for s in t.cordoned_s]
+    why = (
+        f"on {len(os.sched_getaffinity(0))} cores shared with the servers, the controller's own processor time "
+        f"({median(t.cpu_s for t in ours):.2f} s against {median(t.cpu_s for t in bare):.2f} s) is taken from "
+        "them: it also reads 500 faults, decides, follows what the controller-manager does to each node, and "
+        "begins Incidents"
+    )
     rows = (
-        _ratio("until the last node is cordoned / bare loop", last_s, floor_s),
-        _ratio("until the median node is cordoned / bare loop", mid_s, floor_mid_s),
+        _ratio("until the last node is cordoned / bare loop", last_s, floor_s, why),
+        _ratio("until the median node is cordoned / bare loop", mid_s, floor_mid_s, why),
         Row(
             "faults stand at once: median node, p99, last",
             f"{mid_s:.2f} / {_p99(ours):.2f} / {last_s:.2f} s",
@@ -438,7 +444,9 @@ def _p99(trials: list[Trial]) -> float:
     return median(percentile(t.cordoned_s, 99) for t in trials)
 
 
-def _ratio(figure: str, ours_s: float, floor_s: float) -> Row:
+def _ratio(figure: str, ours_s: float, floor_s: float, why_missed: str) -> Row:
     ratio = ours_s / floor_s
     note = f"{ours_s:.2f} s / {floor_s:.2f} s"
+    if ratio > RATIO_GOAL:
+        note += f"; {why_missed}"
     return Row(figure, f"{ratio:.2f} x", f"<= {RATIO_GOAL} x", ratio <= RATIO_GOAL, note)
