@@ -6,15 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.installing import Report, apt_install, attempt
+
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-INSTALL_DEADLINE_S = 15 * 60
 VERSION_DEADLINE_S = 30
 HOW_TO_GET_IT = "`apt-get install chromium` as root, or `.venv/bin/playwright install chromium`"
-
-Report = Callable[[str], None]
 
 
 def find() -> Path | None:
@@ -31,16 +29,12 @@ def obtain(report: Report) -> Path | None:
     found = find()
     if found is not None:
         return found
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        report("chromium: not found, installing it with apt-get")
-        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        _try(["apt-get", "update", "-qq"], report, quiet)
-        wanted = ["chromium", "fonts-dejavu-core"]
-        _try(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *wanted], report, quiet)
-        found = find()
+    report("chromium: not found, installing it")
+    apt_install(["chromium", "fonts-dejavu-core"], report)
+    found = find()
     if found is None:
         report("chromium: not found, trying Playwright's own build")
-        _try([sys.executable, "-m", "playwright", "install", "chromium"], report, {})
+        attempt([sys.executable, "-m", "playwright", "install", "chromium"], report)
         found = find()
     return found
 
@@ -53,23 +47,3 @@ def _starts(path: Path) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return answer.returncode == 0
-
-
-def _try(argv: Sequence[str], report: Report, environment: Mapping[str, str]) -> None:
-    """Run an installer; its failure is reported, and judged by what can be found afterwards."""
-    try:
-        answer = subprocess.run(
-            argv,
-            env=os.environ | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_DEADLINE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        report(f"{argv[0]}: {error}")
-        return
-    if answer.returncode != 0:
-        last = (answer.stderr or answer.stdout).strip().splitlines()[-1:]
-        report(f"{' '.join(argv[:2])} failed (exit {answer.returncode}): {' '.join(last)}")

@@ -18,10 +18,9 @@ from outlast.adapters.nvml.leaks import leaked_workers
 from outlast.adapters.nvml.reader import NvmlReader
 from outlast.model.observation import SurveyProblem
 from tests.contract.node.logs import RealTime
-from tests.nvml import FakeNvml, compiler
+from tests.nvml import FakeNvml
 from tests.nvml.frozen import FrozenMount, frozen_mount, why_not
 
-pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler for the fake NVIDIA library")
 in_a_loop = pytest.mark.asyncio
 
 DEADLINE_S = 1.5
