@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -206,3 +207,15 @@ def test_a_cordon_annotation_with_an_epoch_that_runs_ahead_is_recorded_once() ->
         tale.look()
     blocks = [a for a in tale.status.attempts if a.rung is Rung.BLOCK_NEW_WORK]
     assert len(blocks) == 1
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_hand_over_is_backdated_within_reason(text: str) -> None:
+    """When a fault began is a node's word; a time at the end of the calendar must not stop the hand-over."""
+    told_at = msgspec.json.decode(f'"{text}"', type=datetime)
+    gone = a_fault(FaultClass.HARDWARE_GONE, "xid/64", opened_at=told_at)
+    tale = a_sick_node(gone, ruling=enforce(backdate_handover=True))
+    tale.look()
+    tale.look()
+    (hand_over,) = tale.acts(HandOver)
+    assert timedelta(0) <= tale.at - hand_over.since <= timedelta(hours=1)

@@ -6,6 +6,7 @@ the same name) is asked of the server by uid or name, where a second time has no
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from outlast.model.cluster import Job, Node, Pod
@@ -32,6 +33,8 @@ from outlast.remediation.decide.story import Story
 LOOK_S: Final = 2.0
 """How often evictions are tried again and a machine on its way is looked at."""
 REFUSALS_SHOWN: Final = 4
+BACKDATED_MAX: Final = timedelta(hours=1)
+"""Twice the longest time that Karpenter waits; the time of a fault is the word of a node and may be any."""
 
 
 def settle(story: Story, node: Node) -> bool:
@@ -263,7 +266,8 @@ def hand_over_act(story: Story, node: Node, attempt: Attempt) -> HandOver:
     """The act that hands a machine over; its time stays the same however often it is written."""
     since = attempt.started_at
     if story.ruling.spec.backdate_handover:
-        since = story.status.timings.detected_at or since
+        detected_at = story.status.timings.detected_at or since
+        since = min(since, max(detected_at, since - BACKDATED_MAX))
     because = attempt.because[0] if attempt.because else attempt.reason
     return HandOver(
         node=node.metadata.name,
