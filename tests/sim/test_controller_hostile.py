@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from outlast.model.incident import Phase
+from outlast.model.names import CANCEL_ANNOTATION, HOLD_ANNOTATION
 from outlast.model.policy import Rung
+from outlast.sim.apiserver.resources import NODES
 from outlast.sim.direct import Operation
 from outlast.sim.virtual_time import run_virtual
-from tests.sim.playground import Playground, running
+from tests.sim.playground import MERGE, Playground, running
 
+LONG = "a human has much to say " * 400
 DISRUPTIVE = {Rung.REQUEST_CHECKPOINT, Rung.DRAIN, Rung.REBOOT, Rung.REPLACE}
 
 
@@ -66,5 +69,29 @@ def test_a_policy_that_stops_acting_is_obeyed_before_the_watch_tells(monkeypatch
         assert not [a for a in incident.status.attempts if a.rung in DISRUPTIVE]
         assert ground.machines["n0"].reboots == 0 and not ground.jobs()
         assert "Observe" in incident.status.blocked_by_text
+
+    run_virtual(main())
+
+
+def test_people_may_give_long_reasons() -> None:
+    """A hold and a cancel count whatever their length; the record keeps as much as it can."""
+
+    async def main() -> None:
+        ground = Playground()
+        ground.add_policy()
+        ground.add_machine("n0")
+        ground.add_machine("n1")
+        async with running(ground.live(), ground.controller().run()):
+            await ground.clock.sleep(15)
+            ground.store.patch(NODES, "n0", MERGE, {"metadata": {"annotations": {HOLD_ANNOTATION: LONG}}})
+            ground.break_down("n0")
+            await ground.clock.sleep(30)
+            (incident,) = ground.incidents()
+            assert not incident.status.attempts
+            ground.annotate_incident(
+                incident.metadata.name, {"metadata": {"annotations": {CANCEL_ANNOTATION: LONG}}}
+            )
+            await ground.until(lambda: ground.incidents()[0].status.phase is Phase.CLOSED, 60)
+        assert ground.machines["n0"].reboots == 0
 
     run_virtual(main())

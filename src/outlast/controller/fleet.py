@@ -15,7 +15,7 @@ from outlast.model.incident import Incident
 from outlast.model.policy import Storm
 from outlast.remediation.decide import FleetView, RulingPolicy, StormSight
 from outlast.remediation.decide.budgets import IN_FLIGHT
-from outlast.remediation.decide.opening import is_unavailable
+from outlast.remediation.decide.opening import POLICY_NAME_MAX, is_unavailable
 from outlast.remediation.decide.recent import NewlyBad, RecentRepairs
 
 
@@ -39,13 +39,18 @@ class _Counts:
     newly_bad: NewlyBad = field(default_factory=NewlyBad)
 
 
+def _key(policy: str) -> str:
+    """A policy as incidents name it, so that both sides of a budget count under one name."""
+    return policy[:POLICY_NAME_MAX]
+
+
 def contribution(node: Node | None, incident: Incident | None, ruling: RulingPolicy | None) -> Contribution:
     """A node's facts."""
     if node is None or ruling is None:
         return Contribution()
     repairing = incident is not None and not incident.spec.observe_only and incident.status.phase in IN_FLIGHT
     domain = node.metadata.labels.get(ruling.spec.budgets.failure_domain_label, "")
-    return Contribution(ruling.name, is_unavailable(node), repairing, domain)
+    return Contribution(_key(ruling.name), is_unavailable(node), repairing, domain)
 
 
 class FleetLedger:
@@ -121,22 +126,22 @@ class FleetLedger:
         """Take in what an incident means for the hour's repairs and for storms."""
         if incident.spec.observe_only:
             return
-        counts = self._counts.setdefault(incident.spec.policy, _Counts())
+        counts = self._counts.setdefault(_key(incident.spec.policy), _Counts())
         counts.repairs.saw(incident)
         counts.newly_bad.saw(incident)
 
     def storm(self, policy: str, storm: Storm, now: datetime) -> StormSight | None:
         """The storm of a policy, where there is one."""
-        counts = self._counts.get(policy)
+        counts = self._counts.get(_key(policy))
         if counts is None:
             return None
         return counts.newly_bad.storm(storm, now)
 
     def view(self, node_name: str, ruling: RulingPolicy, now: datetime) -> FleetView:
         """The other nodes of a policy, as a decision about this node sees them."""
-        counts = self._counts.get(ruling.name, _Counts())
+        counts = self._counts.get(_key(ruling.name), _Counts())
         own = self._nodes.get(node_name, Contribution())
-        ours = own.policy == ruling.name
+        ours = own.policy == _key(ruling.name)
         same_domain = counts.by_domain[own.domain] if own.domain else 0
         return FleetView(
             nodes=max(1, counts.nodes),
@@ -150,14 +155,15 @@ class FleetLedger:
 
     def _beginning(self, node_name: str, ruling: RulingPolicy) -> int:
         """Other nodes of a policy whose first disruption is on its way to the record."""
-        counts = self._counts.get(ruling.name, _Counts())
+        counts = self._counts.get(_key(ruling.name), _Counts())
         return sum(
-            self._facts.get(name, Contribution()).policy == ruling.name and incident not in counts.repairs
+            self._facts.get(name, Contribution()).policy == _key(ruling.name)
+            and incident not in counts.repairs
             for name, incident in self._reserved_repairs.items()
             if name != node_name
         )
 
     def totals(self, policy: str) -> tuple[int, int]:
         """Nodes of a policy, and how many of them are out of service."""
-        counts = self._counts.get(policy, _Counts())
+        counts = self._counts.get(_key(policy), _Counts())
         return counts.nodes, counts.unavailable

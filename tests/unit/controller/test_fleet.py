@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.controller.fleet import Contribution, FleetLedger
+from outlast.controller.fleet import Contribution, FleetLedger, contribution
 from outlast.model.cluster import ObjectMeta
 from outlast.model.incident import Attempt, Incident, IncidentSpec, IncidentStatus
 from outlast.model.policy import Rung
-from tests.unit.remediation.builders import START, enforce
+from outlast.remediation.decide import RulingPolicy
+from tests.unit.remediation.builders import START, a_node, enforce
 
 NODES = [f"n{i}" for i in range(5)]
 FACTS = st.builds(
@@ -91,3 +92,18 @@ def test_a_repair_on_its_way_counts_for_the_hour_until_its_record_does() -> None
     assert ledger.view("n0", enforce(), START).repairs_last_hour == 1
     ledger.settle("n1")
     assert ledger.view("n0", enforce(), START).repairs_last_hour == 1
+
+
+def test_a_policy_with_a_long_name_is_one_policy() -> None:
+    """Incidents keep the beginning of a name; the budget they use up is still that of the policy."""
+    ruling = RulingPolicy("gpu-" + "a" * 200, enforce().spec)
+    ledger = FleetLedger()
+    ledger.put("n1", contribution(a_node("n1", unschedulable=True), None, ruling))
+    drain = Attempt(id="2-Drain", rung=Rung.DRAIN, started_at=START)
+    spec = IncidentSpec(node_name="n1", node_uid="n1", opened_at=START, policy=ruling.name[:128])
+    ledger.saw_incident(
+        Incident(metadata=ObjectMeta(name="n1-i"), spec=spec, status=IncidentStatus(attempts=(drain,)))
+    )
+    view = ledger.view("n0", ruling, START)
+    assert (view.unavailable, view.repairs_last_hour) == (1, 1)
+    assert ledger.totals(ruling.name) == (1, 1)

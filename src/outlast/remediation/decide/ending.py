@@ -14,6 +14,7 @@ from outlast.model.decision import (
     TakeBack,
     cordon_of,
 )
+from outlast.model.health import MESSAGE_MAX
 from outlast.model.incident import Attempt, End, EndResult, Phase, Result
 from outlast.model.names import ACCELERATED_HARDWARE_READY, CANCEL_ANNOTATION
 from outlast.model.policy import Rung
@@ -91,7 +92,12 @@ def take_back(story: Story, node: Node, why: str) -> None:
     condition = node.condition(ACCELERATED_HARDWARE_READY)
     if condition is not None and condition.reason == HANDOVER_REASON and condition.status == "False":
         story.acts.append(
-            TakeBack(node=node.metadata.name, node_uid=node.metadata.uid, message=why, since=story.now)
+            TakeBack(
+                node=node.metadata.name,
+                node_uid=node.metadata.uid,
+                message=why[:MESSAGE_MAX],
+                since=story.now,
+            )
         )
 
 
@@ -148,7 +154,7 @@ def release(story: Story, node: Node) -> None:
 
 def end(story: Story, result: EndResult, message: str) -> None:
     """Close the record, give the node back, clear our Jobs away."""
-    node = story.situation.node
+    node, message = story.situation.node, message[:MESSAGE_MAX]
     attempt = story.attempt
     if attempt is not None:
         closed = Result.SUCCEEDED if result is EndResult.REPLACED else Result.CANCELLED

@@ -44,6 +44,8 @@ from outlast.remediation.decide.situation import FleetView, RulingPolicy, Situat
 HANDOVER_REASON = "OutlastReplace"
 TAKEN_BACK_REASON = "OutlastReturned"
 """Our two reasons on AcceleratedHardwareReady; any other reason is somebody else's condition."""
+POLICY_NAME_MAX = 128
+"""Of a policy's name in an incident."""
 JOB_NAME_MAX = 63
 """A Job's name becomes a label value of its pods."""
 
@@ -210,7 +212,7 @@ def _spec(
         opened_at=now,
         machine=machine_of(node),
         boot_id=node.status.node_info.boot_id,
-        policy=ruling.name[:128],
+        policy=ruling.name[:POLICY_NAME_MAX],
         observe_only=observed,
         faults=faults[:FAULTS_MAX],
     )
