@@ -139,9 +139,10 @@ def _condition(
 async def write_status(cluster: Cluster, policy: RemediationPolicy, status: RemediationPolicyStatus) -> None:
     """Put a policy's status down. Raises Conflict, ClusterError."""
     plain: dict[str, Any] = msgspec.to_builtins(status)
-    body = {
-        "metadata": {"resourceVersion": policy.metadata.resource_version},
-        "status": {"nodes": 0, "unavailable": 0, "inForce": None} | plain,
-    }
+    # Replaced as a whole: defaults are left out, and a merge would keep what an older version said there.
+    operations = [
+        {"op": "add", "path": "/metadata/resourceVersion", "value": policy.metadata.resource_version},
+        {"op": "add", "path": "/status", "value": {"nodes": 0, "unavailable": 0} | plain},
+    ]
     name = policy.metadata.name
-    await cluster.patch(REMEDIATION_POLICIES, name, Patch(PatchType.MERGE, body), subresource="status")
+    await cluster.patch(REMEDIATION_POLICIES, name, Patch(PatchType.JSON, operations), subresource="status")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from outlast.controller.policies import PolicyBook, judge, status_of
+from outlast.controller.policies import PolicyBook, judge, status_of, write_status
 from outlast.model.cluster import ObjectMeta
 from outlast.model.health import FaultClass
 from outlast.model.policy import (
+    REMEDIATION_POLICIES,
     Ladder,
     Mode,
     RemediationPolicy,
@@ -15,6 +17,11 @@ from outlast.model.policy import (
     RemediationPolicyStatus,
     Rung,
 )
+from outlast.ports.cluster import Conflict
+from outlast.schema.crds import definitions
+from outlast.sim.apiserver import Store
+from outlast.sim.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS
+from outlast.sim.direct import DirectCluster
 from tests.unit.remediation.builders import START, a_health, a_node, after
 
 GOOD = RemediationPolicySpec(mode=Mode.ENFORCE)
@@ -90,3 +97,24 @@ def test_times_of_conditions_move_only_when_they_flip() -> None:
     first = status_of(judge(policy(GOOD), None), 10, 1, None, START)
     same = msgspec.structs.replace(policy(GOOD), status=first)
     assert status_of(judge(same, None), 10, 1, None, after(60)) == first
+
+
+@pytest.mark.asyncio
+async def test_what_is_in_force_replaces_what_was() -> None:
+    """Defaults are not written out: merged, a policy set back to Observe would go on saying Enforce."""
+    store = Store(lambda: START)
+    for definition in definitions():
+        store.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    kind = REMEDIATION_POLICIES
+    body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": "gpu"}, "spec": {}}
+    store.create(kind, body)
+    cluster = DirectCluster(store)
+    acting = msgspec.structs.replace(GOOD, node_selector={"pool": "a"})
+    watching = RemediationPolicySpec(node_selector={"zone": "b"})
+    for spec in (acting, watching):
+        stored = await cluster.get(kind, "gpu")
+        judged = judge(msgspec.structs.replace(stored, spec=spec), None)
+        await write_status(cluster, stored, status_of(judged, 1, 0, None, START))
+    assert (await cluster.get(kind, "gpu")).status.in_force == watching
+    with pytest.raises(Conflict):
+        await write_status(cluster, stored, status_of(judged, 2, 0, None, START))
