@@ -112,8 +112,10 @@ class Agent:
             addresses = tuple(counted(pci)) if pci is not None and pci.readable else ()
             if addresses:
                 survey = await self._gpu_reader.survey(addresses)
-            else:
+            elif pci is not None and pci.readable:
                 survey = GpuSurvey(complete=True, message="there is no GPU to ask")
+            else:
+                survey = GpuSurvey(message="the PCI bus cannot be read, so nobody knows which GPUs to ask")
             self._deliver(survey)
             await news_or_time(self._probe_gpu, self._clock, self._options.poll_interval_s)
 

@@ -326,3 +326,17 @@ async def test_a_programs_fault_is_in_the_log(capsys: pytest.CaptureFixture[str]
         there.xid(0, 31, "MMU Fault")
         await there.clock.sleep(10)
     assert "xid/31" in capsys.readouterr().out
+
+
+async def test_a_bus_that_cannot_be_read_does_not_clear_a_hung_tool() -> None:
+    """Not knowing which GPUs to ask is no clean answer: the hang stands until NVML has really answered."""
+    async with rig() as there, there.running() as agent:
+        await there.until_condition(GPU_READY, "True")
+        there.nvml.hanging.add("")
+        await there.until_condition(GPU_MONITOR_READY, "False", "DiagnosticsHung")
+        there.nvml.hanging.clear()
+        there.pci.message = "/sys is not mounted"
+        await there.clock.sleep(10 * there.options.poll_interval_s)
+        assert agent.judgement is not None and not agent.judgement.state.pci.readable
+        condition = await there.condition(GPU_MONITOR_READY)
+        assert (condition.status, condition.reason) == ("False", "DiagnosticsHung")

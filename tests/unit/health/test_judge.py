@@ -25,8 +25,16 @@ from outlast.model.health import (
     NodeHealthStatus,
     Scope,
     Subsystem,
+    Verdict,
 )
-from outlast.model.observation import KernelLogCaughtUp, KernelLogGap, KernelLogLost, SurveyProblem
+from outlast.model.observation import (
+    GpuSurvey,
+    KernelLogCaughtUp,
+    KernelLogGap,
+    KernelLogLost,
+    PciSurvey,
+    SurveyProblem,
+)
 from tests.unit.health.builders import USER, Scene
 
 
@@ -633,3 +641,12 @@ def test_every_verdict_reason_is_documented() -> None:
     """No condition carries a reason that is not in the table."""
     scene = Scene()
     assert all(Reason(verdict.reason) for verdict in scene.status.verdicts)
+
+
+def test_a_bus_that_cannot_be_read_leaves_no_gpu_healthy() -> None:
+    """Whatever NVML answers, or was not asked: a check that did not complete vouches for nothing."""
+    scene = Scene()
+    assert scene.verdict().verdict is Verdict.HEALTHY
+    scene.tell(PciSurvey(readable=False, message="no /sys"), GpuSurvey(complete=True))
+    assert scene.verdict().verdict is Verdict.UNKNOWN
+    assert scene.verdict(Subsystem.MONITOR).verdict is Verdict.UNKNOWN

@@ -228,6 +228,8 @@ def _gpu(state: JudgeState, catalogue: Catalogue, now: Moment) -> _Finding:
         return Verdict.UNKNOWN, Reason.NO_GPU_FOUND, "There is no NVIDIA GPU on the PCI bus."
     if missing := _not_observed(state, now):
         return missing
+    if state.pci is not None and not state.pci.readable:
+        return Verdict.UNKNOWN, Reason.NOT_OBSERVED, f"The PCI bus cannot be read: {state.pci.message}."
     if state.unexplained:
         codes = ", ".join(dict.fromkeys(entry.code for entry in state.unexplained))
         message = f"The driver printed {codes}, which no catalogue explains for this GPU."
