@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -183,6 +184,26 @@ async def test_a_release_leaves_nothing_of_ours_and_all_of_others(desk: Desk) ->
 
 
 @pytest.mark.asyncio
+async def test_a_block_remembers_the_mark_that_stands_there_now(desk: Desk) -> None:
+    """Decided on an old picture it would later remove what somebody else set: it loses and looks again."""
+    desk.human({"metadata": {"annotations": {DO_NOT_DISRUPT_ANNOTATION: "true"}}})
+    acted = await desk.performer.perform(desk.block(prior=None))
+    assert acted.result is Result.LOOK_AGAIN and "unschedulable" not in desk.node()["spec"]
+    assert acted.node.metadata.annotations[DO_NOT_DISRUPT_ANNOTATION] == "true"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("word", ["false", None])
+async def test_a_release_leaves_a_mark_that_others_changed_meanwhile(desk: Desk, word: str | None) -> None:
+    """Only the value we wrote is ours to take back."""
+    await desk.performer.perform(desk.block(prior=None))
+    desk.human({"metadata": {"annotations": {DO_NOT_DISRUPT_ANNOTATION: word}}})
+    await desk.performer.perform(desk.release())
+    assert desk.node()["metadata"]["annotations"].get(DO_NOT_DISRUPT_ANNOTATION) == word
+    assert "unschedulable" not in desk.node()["spec"]
+
+
+@pytest.mark.asyncio
 async def test_a_release_of_another_incident_changes_nothing(desk: Desk) -> None:
     """A late release must not undo a newer block."""
     await desk.performer.perform(desk.block("n1-00000002"))
@@ -230,6 +251,68 @@ async def test_a_hand_over_never_overwrites_another_owner(desk: Desk) -> None:
     await desk.performer.perform(TakeBack(node="n1", node_uid=desk.uid, message="x", since=START))
     (condition,) = desk.node()["status"]["conditions"]
     assert condition["reason"] == "NvidiaHealthy"
+
+
+class BetweenReadAndWrite(DirectCluster):
+    """Something happens after a node was read and before the write that rests on it."""
+
+    def __init__(self, desk: Desk, event: Callable[[], None]) -> None:
+        super().__init__(desk.store, gate=desk._see)
+        self.event = event
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
+        read = await super().get(kind, name, namespace)
+        self.event()
+        return read
+
+
+@pytest.mark.asyncio
+async def test_an_owner_who_appears_before_the_hand_over_is_not_overwritten(desk: Desk) -> None:
+    """The condition is written against the version that was looked at."""
+    foreign = {"type": ACCELERATED_HARDWARE_READY, "status": "True", "reason": "NvidiaHealthy"}
+    events = [foreign]
+
+    def appears() -> None:
+        while events:
+            body = {"status": {"conditions": [events.pop()]}}
+            strategic = "application/strategic-merge-patch+json"
+            desk.store.patch(NODES, "n1", strategic, body, subresource="status")
+
+    cluster = BetweenReadAndWrite(desk, appears)
+    performer = Performer(cluster, fence=desk.fence, recorder=desk.notes, clock=desk.clock)
+    acted = await performer.perform(HandOver(node="n1", node_uid=desk.uid, message="x", since=START))
+    assert acted.result is Result.LOOK_AGAIN
+    (condition,) = desk.node()["status"]["conditions"]
+    assert condition["reason"] == "NvidiaHealthy"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("act", ["release", "hand over", "stop"])
+async def test_a_fence_that_closes_between_two_requests_stops_the_second(desk: Desk, act: str) -> None:
+    """A read may take longer than the lease lasts, so it is asked before each write and not once an act."""
+    await desk.performer.perform(desk.block())
+    acts = {
+        "release": desk.release(),
+        "hand over": HandOver(node="n1", node_uid=desk.uid, message="x", since=START),
+        "stop": stop(),
+    }
+
+    def closes() -> None:
+        desk.fence.open = False
+
+    cluster: DirectCluster = BetweenReadAndWrite(desk, closes)
+    if act == "stop":
+
+        async def refused(operation: Operation) -> None:
+            desk.sent.append(operation)
+            closes()
+
+        cluster = DirectCluster(desk.store, gate=refused)
+    performer = Performer(cluster, fence=desk.fence, recorder=desk.notes, clock=desk.clock)
+    desk.sent.clear()
+    with pytest.raises(Fenced):
+        await performer.perform(acts[act])
+    assert len(desk.sent) == (act == "stop"), "only the request that found no Job"
 
 
 def start(**changes: Any) -> StartRepair:

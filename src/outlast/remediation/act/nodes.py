@@ -6,6 +6,7 @@ retried blindly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -21,8 +22,13 @@ from outlast.model.names import (
 from outlast.ports.cluster import Cluster, Conflict, Invalid, Patch, PatchType
 from outlast.remediation.decide.opening import HANDOVER_REASON, TAKEN_BACK_REASON
 
+OUR_DO_NOT_DISRUPT = "true"
 RELEASE_TRIES_MAX = 3
 """A release that loses a race reads again this often; after that the next look tries."""
+
+
+Guard = Callable[[], None]
+"""Asked right before each write; raises where this process may not write now."""
 
 
 class NodeAnswer(Enum):
@@ -40,10 +46,10 @@ def _path(annotation: str) -> str:
     return "/metadata/annotations/" + annotation.replace("~", "~0").replace("/", "~1")
 
 
-async def block(cluster: Cluster, act: Block) -> tuple[NodeAnswer, Node]:
+async def block(cluster: Cluster, act: Block, guard: Guard) -> tuple[NodeAnswer, Node]:
     """Cordon with our annotation, in one patch that fails if anybody cordoned before. Raises ClusterError."""
     try:
-        return NodeAnswer.DONE, await _send_block(cluster, act, [])
+        return NodeAnswer.DONE, await _send_block(cluster, act, [], guard)
     except (Invalid, Conflict):
         node = await cluster.get(NODES, act.node)
     if not node.metadata.annotations and _is_free(node, act):
@@ -53,7 +59,7 @@ async def block(cluster: Cluster, act: Block) -> tuple[NodeAnswer, Node]:
             {"op": "add", "path": "/metadata/annotations", "value": {}},
         ]
         try:
-            return NodeAnswer.DONE, await _send_block(cluster, act, bare)
+            return NodeAnswer.DONE, await _send_block(cluster, act, bare, guard)
         except (Invalid, Conflict):
             node = await cluster.get(NODES, act.node)
     if node.metadata.uid != act.node_uid:
@@ -68,19 +74,23 @@ def _is_free(node: Node, act: Block) -> bool:
     return node.metadata.uid == act.node_uid and not node.spec.unschedulable
 
 
-async def _send_block(cluster: Cluster, act: Block, before: list[dict[str, Any]]) -> Node:
+async def _send_block(cluster: Cluster, act: Block, before: list[dict[str, Any]], guard: Guard) -> Node:
+    mark = _path(DO_NOT_DISRUPT_ANNOTATION)
     operations = [
         {"op": "test", "path": "/metadata/uid", "value": act.node_uid},
         {"op": "test", "path": "/spec/unschedulable", "value": None},
         *before,
+        # What a release has to put back must be what stands there now, not what a cache remembers.
+        {"op": "test", "path": mark, "value": act.cordon.prior_do_not_disrupt},
         {"op": "add", "path": _path(CORDON_ANNOTATION), "value": act.cordon.to_annotation()},
-        {"op": "add", "path": _path(DO_NOT_DISRUPT_ANNOTATION), "value": "true"},
+        {"op": "add", "path": mark, "value": OUR_DO_NOT_DISRUPT},
         {"op": "add", "path": "/spec/unschedulable", "value": True},
     ]
+    guard()
     return await cluster.patch(NODES, act.node, Patch(PatchType.JSON, operations))
 
 
-async def release(cluster: Cluster, act: Release) -> tuple[NodeAnswer, Node]:
+async def release(cluster: Cluster, act: Release, guard: Guard) -> tuple[NodeAnswer, Node]:
     """Take our cordon and its marks away; one that passed to somebody else stays. Raises ClusterError."""
     for _ in range(RELEASE_TRIES_MAX):
         node = await cluster.get(OWNED_NODES, act.node)
@@ -91,6 +101,7 @@ async def release(cluster: Cluster, act: Release) -> tuple[NodeAnswer, Node]:
             return NodeAnswer.NOT_OURS, node
         lifts = node.spec.unschedulable and cordon_is_ours(node)
         operations = _release_operations(node, cordon.prior_do_not_disrupt, lifts=lifts)
+        guard()
         try:
             released = await cluster.patch(NODES, act.node, Patch(PatchType.JSON, operations))
         except (Invalid, Conflict):
@@ -110,11 +121,14 @@ def _release_operations(node: OwnedNode, prior: str | None, *, lifts: bool) -> l
     if lifts:
         operations.append({"op": "test", "path": "/spec/unschedulable", "value": True})
         operations.append({"op": "remove", "path": "/spec/unschedulable"})
-    if DO_NOT_DISRUPT_ANNOTATION in marks and prior is None:
-        operations.append({"op": "remove", "path": _path(DO_NOT_DISRUPT_ANNOTATION)})
-    elif prior is not None:
-        operations.append({"op": "add", "path": _path(DO_NOT_DISRUPT_ANNOTATION), "value": prior})
-    return operations
+    if marks.get(DO_NOT_DISRUPT_ANNOTATION) != OUR_DO_NOT_DISRUPT:
+        return operations  # Somebody else took it away or wrote another value meanwhile: theirs stands.
+    mark = _path(DO_NOT_DISRUPT_ANNOTATION)
+    operations.append({"op": "test", "path": mark, "value": OUR_DO_NOT_DISRUPT})
+    put_back = (
+        {"op": "remove", "path": mark} if prior is None else {"op": "add", "path": mark, "value": prior}
+    )
+    return [*operations, put_back]
 
 
 def cordon_is_ours(node: OwnedNode) -> bool:
@@ -129,18 +143,18 @@ def cordon_is_ours(node: OwnedNode) -> bool:
     return CONTROLLER_FIELD_MANAGER in owners
 
 
-async def hand_over(cluster: Cluster, act: HandOver, now: datetime) -> tuple[NodeAnswer, Node]:
+async def hand_over(cluster: Cluster, act: HandOver, now: datetime, guard: Guard) -> tuple[NodeAnswer, Node]:
     """Publish False for Karpenter, unless somebody else owns the condition. Raises ClusterError."""
-    return await _publish(cluster, act, "False", HANDOVER_REASON, now)
+    return await _publish(cluster, act, "False", HANDOVER_REASON, now, guard)
 
 
-async def take_back(cluster: Cluster, act: TakeBack, now: datetime) -> tuple[NodeAnswer, Node]:
+async def take_back(cluster: Cluster, act: TakeBack, now: datetime, guard: Guard) -> tuple[NodeAnswer, Node]:
     """Publish True after a hand-over of ours. Raises ClusterError."""
-    return await _publish(cluster, act, "True", TAKEN_BACK_REASON, now)
+    return await _publish(cluster, act, "True", TAKEN_BACK_REASON, now, guard)
 
 
 async def _publish(
-    cluster: Cluster, act: HandOver | TakeBack, status: str, reason: str, now: datetime
+    cluster: Cluster, act: HandOver | TakeBack, status: str, reason: str, now: datetime, guard: Guard
 ) -> tuple[NodeAnswer, Node]:
     node = await cluster.get(NODES, act.node)
     if node.metadata.uid != act.node_uid:
@@ -158,7 +172,10 @@ async def _publish(
         "lastTransitionTime": _seconds(act.since),
         "lastHeartbeatTime": _seconds(now),
     }
-    body = {"metadata": {"uid": act.node_uid}, "status": {"conditions": [condition]}}
+    # Against the version that was looked at: an owner who appears in between is not overwritten.
+    seen = {"uid": act.node_uid, "resourceVersion": node.metadata.resource_version}
+    body = {"metadata": seen, "status": {"conditions": [condition]}}
+    guard()
     try:
         patch = Patch(PatchType.STRATEGIC, body)
         return NodeAnswer.DONE, await cluster.patch(NODES, act.node, patch, subresource="status")

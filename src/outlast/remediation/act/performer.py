@@ -104,7 +104,7 @@ class Performer:
         self.guard()
         match act:
             case Block():
-                return _of_node(*await nodes.block(self._cluster, act))
+                return _of_node(*await nodes.block(self._cluster, act, self.guard))
             case Release():
                 return await self._release(act)
             case AskCheckpoint():
@@ -118,18 +118,20 @@ class Performer:
                 await jobs.start(self._cluster, act, self._repair)
                 return Acted(Result.DONE)
             case StopRepair():
-                await jobs.stop(self._cluster, act, self._repair)
+                await jobs.stop(self._cluster, act, self._repair, self.guard)
                 return Acted(Result.DONE)
             case RemoveRepair():
                 await jobs.remove(self._cluster, act, self._repair)
                 return Acted(Result.DONE)
             case HandOver():
-                return _of_node(*await nodes.hand_over(self._cluster, act, self._clock.now()))
+                now = self._clock.now()
+                return _of_node(*await nodes.hand_over(self._cluster, act, now, self.guard))
             case TakeBack():
-                return _of_node(*await nodes.take_back(self._cluster, act, self._clock.now()))
+                now = self._clock.now()
+                return _of_node(*await nodes.take_back(self._cluster, act, now, self.guard))
 
     async def _release(self, act: Release) -> Acted:
-        answer, node = await nodes.release(self._cluster, act)
+        answer, node = await nodes.release(self._cluster, act, self.guard)
         if answer is NodeAnswer.NOT_OURS and node.spec.unschedulable:
             text = "the cordon now belongs to somebody else and stays; outlast took its own marks away"
             self.tell(node, act.node, Note(reason="CordonKept", message=text))

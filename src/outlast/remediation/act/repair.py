@@ -8,6 +8,7 @@ intent is called off by occupying its name with a suspended Job.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,15 +115,17 @@ async def start(cluster: Cluster, act: StartRepair, options: RepairOptions) -> b
     return True
 
 
-async def stop(cluster: Cluster, act: StopRepair, options: RepairOptions) -> None:
+async def stop(cluster: Cluster, act: StopRepair, options: RepairOptions, guard: Callable[[], None]) -> None:
     """Make sure that the Job of an intent does not start from now on. Raises ClusterError."""
     suspend = Patch(PatchType.MERGE, {"spec": {"suspend": True}})
     try:
         await cluster.patch(JOBS, act.job_name, suspend, options.namespace)
     except NotFound:
+        guard()
         try:
             await cluster.create(JOBS, manifest(act, options, suspended=True), options.namespace)
         except AlreadyExists:
+            guard()
             await cluster.patch(JOBS, act.job_name, suspend, options.namespace)
 
 
