@@ -34,6 +34,7 @@ from tests.unit.remediation.builders import (
     a_node,
     a_pod,
     a_sick_node,
+    after,
     enforce,
 )
 
@@ -370,6 +371,74 @@ def test_a_monitor_that_cannot_tell_gets_half_an_hour() -> None:
     tale.look(200)
     tale.look()
     assert rungs(tale) == [Rung.BLOCK_NEW_WORK] and tale.status.fault == "monitor/unknown"
+
+
+def _blind(since_s: float = 0.0):
+    """A node whose checks cannot tell since then."""
+    import msgspec
+
+    health = a_health(checked=False)
+    verdicts = tuple(msgspec.structs.replace(v, since=after(since_s)) for v in health.status.verdicts)
+    return msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, verdicts=verdicts))
+
+
+def test_checks_that_cannot_tell_are_looked_at_when_their_time_is_over() -> None:
+    """No change comes at that moment, so only a due time can bring the look."""
+    patient = enforce(agent_silent_s=7 * 24 * 3600)
+    step = a_sick_node(health=_blind(), ruling=patient).look(100)
+    assert step.open is None and step.look_again_s == 1700
+
+
+def test_a_silent_agent_is_not_looked_at_every_second() -> None:
+    """Its silence is known; a whole fleet without agents must not keep the controller busy."""
+    from dataclasses import replace
+
+    tale = a_sick_node(health=a_health(), agent=replace(FRESH, silent_s=500.0))
+    for _ in range(3):
+        tale.look()
+    assert tale.last.look_again_s >= 60
+
+
+def test_a_cancel_holds_on_a_node_whose_clock_runs_ahead() -> None:
+    """The fault that a human accepted is known by its own opening, not by comparing two clocks."""
+    ahead = a_fault(opened_at=after(3600))
+    tale = a_sick_node(ahead)
+    tale.look()
+    tale.look()
+    node = tale.situation.node
+    import msgspec
+
+    bare = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=False))
+    tale.change(node=bare).look()
+    assert tale.status.end.result is EndResult.CANCELLED_BY_HUMAN
+    tale.change(incident=None, past=(tale.situation.incident,), node=a_node())
+    assert tale.look().open is None
+    tale.change(health=a_health(a_fault(opened_at=after(7200))))
+    assert tale.look().open is not None, "one that opens later is a new one"
+
+
+def test_a_hold_starts_no_reboot_while_the_kubelet_tells_no_boot_id() -> None:
+    """Whether it rebooted is not known, and a human has said stop: the Job is called off."""
+    tale = a_sick_node(a_fault(), pods=())
+    for _ in range(4):
+        tale.look()
+    assert tale.status.open_attempt.rung is Rung.REBOOT
+    marked = a_node(cordon=cordon_of(tale.situation.node), boot_id="", annotations={HOLD_ANNOTATION: "stop"})
+    tale.change(node=marked, job=None).look()
+    assert not tale.acts(StartRepair) and tale.acts(StopRepair)
+
+
+def test_a_repair_of_an_occupied_node_takes_nobodys_place_after_a_crash_either() -> None:
+    """The Job is asked for again with the pods as they are now, not as if the node were empty."""
+    tale = a_sick_node(
+        a_fault(), ruling=enforce(after_drain_deadline=AfterDrainDeadline.PROCEED), pods=(a_pod(),)
+    )
+    for _ in range(4):
+        tale.look()
+    tale.look(700)
+    assert tale.status.open_attempt.rung is Rung.REBOOT
+    tale.change(job=None).look()
+    assert [act.critical for act in tale.acts(StartRepair)] == [False]
 
 
 def test_old_evidence_disrupts_nothing() -> None:

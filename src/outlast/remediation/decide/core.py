@@ -44,7 +44,7 @@ def decide(situation: Situation, ruling: RulingPolicy, fleet: FleetView, now: da
         step = open_incident(situation, ruling, fleet, now)
     else:
         step = _continue(situation, incident, ruling, fleet, now)
-    wake_s = wake_time_s(situation, ruling.spec)
+    wake_s = wake_time_s(situation, ruling.spec, now)
     looks = [s for s in (step.look_again_s, wake_s) if s is not None]
     return msgspec.structs.replace(step, look_again_s=min(looks) if looks else None)
 
@@ -116,7 +116,7 @@ def _stand_still(story: Story, node: Node, why: str) -> None:
     attempt = story.attempt
     if attempt is not None and attempt.rung is Rung.REBOOT:
         boot_id = node.status.node_info.boot_id
-        if boot_id and boot_id == attempt.boot_id:
+        if not boot_id or boot_id == attempt.boot_id:
             call_off(story, node, attempt, why)
         else:
             settle(story, node)

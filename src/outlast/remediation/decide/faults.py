@@ -60,7 +60,21 @@ def actionable(situation: Situation, policy: RemediationPolicySpec, now: datetim
     stated = health.status.faults if health is not None and not _is_of_another_node(situation) else ()
     faults = [fault for fault in stated if fault.fault_class is not FaultClass.APPLICATION]
     faults.extend(_own_findings(situation, policy, now))
-    return tuple(sorted(faults, key=lambda fault: (_WORST_FIRST[fault.fault_class], fault.opened_at)))
+    return tuple(sorted(faults, key=worst_first))
+
+
+def worst_first(fault: Fault) -> tuple[int, datetime]:
+    """Sorting key: the worst class, then the oldest."""
+    return _WORST_FIRST[fault.fault_class], fault.opened_at
+
+
+def blind_for_s(situation: Situation, now: datetime) -> float | None:
+    """How long the node's checks have not been able to tell; None while they can, or say what is wrong."""
+    status = situation.health.status if situation.health is not None else None
+    monitor = status.verdict(Subsystem.MONITOR) if status is not None else None
+    if monitor is None or monitor.verdict is not Verdict.UNKNOWN or monitor.since is None:
+        return None
+    return (now - monitor.since).total_seconds()
 
 
 def _own_findings(situation: Situation, policy: RemediationPolicySpec, now: datetime) -> list[Fault]:
@@ -98,14 +112,24 @@ def _finding(code: str, summary: str, since: datetime, clears_by: str) -> Fault:
 
 
 def without_cancelled(faults: tuple[Fault, ...], past: tuple[Incident, ...]) -> tuple[Fault, ...]:
-    """Drop what a human has said to live with: faults that stood when their incident was cancelled."""
+    """Drop what a human has said to live with: faults that stood when their incident was cancelled.
+
+    A fault that the cancelled record names with the very time of its opening is accepted however the
+    node's clock stands to ours; one of the same id that opened later is a new one.
+    """
     accepted: dict[str, datetime] = {}
+    named: set[tuple[str, datetime]] = set()
     for incident in past:
         end = incident.status.end
         if end is not None and end.result is EndResult.CANCELLED_BY_HUMAN:
             for fault in (*incident.spec.faults, *incident.status.faults):
                 accepted[fault.id] = max(end.at, accepted.get(fault.id, end.at))
-    return tuple(f for f in faults if f.id not in accepted or f.opened_at > accepted[f.id])
+                named.add((fault.id, fault.opened_at))
+    return tuple(
+        f
+        for f in faults
+        if (f.id, f.opened_at) not in named and (f.id not in accepted or f.opened_at > accepted[f.id])
+    )
 
 
 def same_fault(one: Fault, other: Fault) -> bool:
@@ -137,11 +161,6 @@ def repeats_after_reboot(
         if rebooted and any(same_fault(fault, before) for before in seen):
             return incident
     return None
-
-
-def lead(faults: tuple[Fault, ...]) -> Fault | None:
-    """The fault that decides the path: the worst, then the oldest."""
-    return faults[0] if faults else None
 
 
 def lacks_proof(situation: Situation, policy: RemediationPolicySpec, faults: tuple[Fault, ...]) -> str:

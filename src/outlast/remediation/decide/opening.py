@@ -21,7 +21,7 @@ from outlast.model.decision import (
     TakeBack,
     cordon_of,
 )
-from outlast.model.health import FAULTS_MAX, Fault, FaultClass, FaultState
+from outlast.model.health import FAULTS_MAX, Fault, FaultState
 from outlast.model.incident import IncidentSpec, MachineIdentity
 from outlast.model.names import (
     ACCELERATED_HARDWARE_READY,
@@ -32,11 +32,14 @@ from outlast.model.names import (
 from outlast.model.policy import Mode, RemediationPolicySpec
 from outlast.remediation.decide.budgets import refuses_block
 from outlast.remediation.decide.faults import (
+    UNKNOWN_BLOCKS_AFTER,
     actionable,
+    blind_for_s,
     is_ready,
     raised,
     repeats_after_reboot,
     without_cancelled,
+    worst_first,
 )
 from outlast.remediation.decide.ladder import executable, ladder_for
 from outlast.remediation.decide.situation import FleetView, RulingPolicy, Situation
@@ -48,6 +51,8 @@ POLICY_NAME_MAX = 128
 """Of a policy's name in an incident."""
 JOB_NAME_MAX = 63
 """A Job's name becomes a label value of its pods."""
+LOOK_AT_SILENT_S = 60.0
+"""Least time between two looks at a node whose agent stays silent."""
 
 
 def machine_of(node: Node) -> MachineIdentity:
@@ -94,22 +99,7 @@ def standing_faults(situation: Situation, policy: RemediationPolicySpec, now: da
     faults = without_cancelled(actionable(situation, policy, now), situation.past)
     wanted = [f for f in faults if executable(ladder_for(f.fault_class, policy))]
     earned = [raised(f, repeats_after_reboot(f, situation.past, policy, now)) for f in wanted]
-    order = list(_ORDER)
-    return tuple(
-        sorted(
-            earned, key=lambda f: (f.state is not FaultState.OPEN, order.index(f.fault_class), f.opened_at)
-        )
-    )
-
-
-_ORDER = (
-    FaultClass.HARDWARE_GONE,
-    FaultClass.REBOOT_CURES,
-    FaultClass.RESET_CURES,
-    FaultClass.MONITOR_HUNG,
-    FaultClass.TRANSIENT,
-    FaultClass.APPLICATION,
-)
+    return tuple(sorted(earned, key=lambda f: (f.state is not FaultState.OPEN, *worst_first(f))))
 
 
 def hands_off(node: Node) -> str:
@@ -218,9 +208,17 @@ def _spec(
     )
 
 
-def wake_time_s(situation: Situation, policy: RemediationPolicySpec) -> float | None:
-    """When silence alone would turn a quiet node into a sick one."""
+def wake_time_s(situation: Situation, policy: RemediationPolicySpec, now: datetime) -> float | None:
+    """When time alone would turn a quiet node into a sick one: its agent silent, or its checks blind."""
     silent_s, node = situation.agent.silent_s, situation.node
-    if silent_s is None or node is None or not is_ready(node):
+    if node is None or not is_ready(node):
         return None
-    return max(1.0, policy.agent_silent_s - silent_s)
+    left = [] if silent_s is None else [policy.agent_silent_s - silent_s]
+    blind_s = blind_for_s(situation, now)
+    if blind_s is not None:
+        left.append(UNKNOWN_BLOCKS_AFTER.total_seconds() - blind_s)
+    # What is over already wakes nobody; a Lease or a verdict that moves does, or the next silence.
+    ahead = [seconds for seconds in left if seconds > 0]
+    if ahead:
+        return max(1.0, min(ahead))
+    return max(LOOK_AT_SILENT_S, policy.agent_silent_s) if left else None

@@ -197,7 +197,8 @@ def _waits_for_boot(story: Story, node: Node, attempt: Attempt) -> bool:
         story.needs_pods = True
         return True
     if job is None:
-        story.acts.append(start_act(story, node, attempt, critical=True))
+        vacant = not to_move(story.situation.pods or (), story.situation.namespace)
+        story.acts.append(start_act(story, node, attempt, critical=vacant))
     story.record(phase=Phase.REPAIRING)
     story.expect(Rung.REBOOT, "wait for a new boot of the machine", attempt.deadline_at)
     story.look_in(LOOK_S)
