@@ -6,6 +6,7 @@ node, so the cost follows trouble and not the size of the fleet.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from outlast.controller.fleet import FleetLedger
@@ -51,14 +52,14 @@ class Changes:
         ledger: FleetLedger,
         reconciler: Reconciler,
         queue: DirtyQueue,
-        follows: Any,
+        on_synced: Callable[[], None],
     ) -> None:
         self._world = world
         self._book = book
         self._ledger = ledger
         self._reconciler = reconciler
         self._queue = queue
-        self._synced = follows
+        self._on_synced = on_synced
 
     def _mark(self, node_name: str) -> None:
         known = self._world.open_incident(node_name) is not None
@@ -78,7 +79,7 @@ class Changes:
             if self._world.open_incident(name) is not None:
                 self._mark(name)
         else:
-            self._synced()
+            self._on_synced()
 
     def of_health(self, change: Change) -> None:
         """Verdicts and faults."""
@@ -92,7 +93,7 @@ class Changes:
         elif isinstance(change, Removed):
             self._mark(change.old.metadata.name)
         else:
-            self._synced()
+            self._on_synced()
 
     def of_incident(self, change: Change) -> None:
         """Records, by us or by a leader before us; cancel annotations by people."""
@@ -107,7 +108,7 @@ class Changes:
             self._reconciler.count(change.old.spec.node_name)
             self._mark(change.old.spec.node_name)
         else:
-            self._synced()
+            self._on_synced()
 
     def of_policy(self, change: Change) -> None:
         """A policy may change the rule of every node."""
@@ -118,7 +119,7 @@ class Changes:
         elif isinstance(change, Removed):
             self._book.drop(change.old.metadata.name)
         else:
-            self._synced()
+            self._on_synced()
             return
         self.mark_all()
 
@@ -143,7 +144,7 @@ class Changes:
         elif isinstance(change, Removed):
             self._world.lost_lease(change.old)
         else:
-            self._synced()
+            self._on_synced()
 
     def of_job(self, change: Change) -> None:
         """A repair Job moved on."""
@@ -155,4 +156,4 @@ class Changes:
                 if known is not None and known.metadata.name == incident:
                     self._mark(name)
         else:
-            self._synced()
+            self._on_synced()

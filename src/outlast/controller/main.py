@@ -120,7 +120,7 @@ class Controller:
         except ClusterError as error:
             back_off_s = self._back_off_s(name)
             _log.warning("node not settled", node=name, again_s=back_off_s, why=str(error))
-            return max(error.retry_after_s or 0.0, back_off_s)
+            return max(min(error.retry_after_s or 0.0, self._options.retry_max_s), back_off_s)
         except Exception:
             # One node that trips a bug must not take the watch over all others down with it.
             back_off_s = self._back_off_s(name)

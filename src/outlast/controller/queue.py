@@ -11,6 +11,9 @@ import heapq
 from collections import OrderedDict
 from enum import IntEnum
 
+STALE_TIMES_MAX = 64
+"""Due times beyond twice the names that wait for one; then those that no longer count are dropped."""
+
 
 class Lane(IntEnum):
     """Which nodes go first."""
@@ -64,6 +67,10 @@ class DirtyQueue:
             return
         self._due[name] = due_s
         heapq.heappush(self._heap, (due_s, name))
+        if len(self._heap) > 2 * len(self._due) + STALE_TIMES_MAX:
+            # Each look leaves the time it made needless behind: drop those before they outnumber the rest.
+            self._heap = [(due, waiting) for waiting, due in self._due.items()]
+            heapq.heapify(self._heap)
 
     def release_due(self, now_s: float) -> int:
         """Mark what has become due; how many names did."""
@@ -105,10 +112,6 @@ class DirtyQueue:
         if lane is not None:
             self._put(name, lane)
         self._wake()
-
-    def forget(self, name: str) -> None:
-        """A name need not be looked at by time any more."""
-        self._due.pop(name, None)
 
     def _wake(self) -> None:
         if self._wakes:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from outlast.controller.queue import DirtyQueue, Lane
+from outlast.controller.queue import STALE_TIMES_MAX, DirtyQueue, Lane
 
 
 @pytest.mark.asyncio
@@ -106,3 +106,17 @@ async def test_a_cancelled_worker_loses_no_node() -> None:
     queue.mark("n1", Lane.BLOCK)
     async with asyncio.timeout(1):
         assert await queue.take() == ("n1", Lane.BLOCK)
+
+
+@pytest.mark.asyncio
+async def test_looks_leave_no_times_behind() -> None:
+    """A node that is looked at a thousand times has one due time, and the queue remembers about one."""
+    queue = DirtyQueue(4)
+    for look in range(10_000):
+        queue.mark("a", Lane.RECORD)
+        name, _ = await queue.take()
+        queue.done(name)
+        queue.mark_at("a", 180.0 + look)
+    assert len(queue._heap) <= STALE_TIMES_MAX + 3
+    assert queue.release_due(180.0 + 9998) == 0
+    assert queue.release_due(180.0 + 9999) == 1
