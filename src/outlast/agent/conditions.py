@@ -22,6 +22,7 @@ from outlast.ports.cluster import (
     Change,
     Cluster,
     ClusterError,
+    Conflict,
     Invalid,
     NotFound,
     Patch,
@@ -75,7 +76,7 @@ class ConditionPublisher:
             try:
                 await self._write()
             except ClusterError as error:
-                if isinstance(error, Invalid | NotFound):
+                if isinstance(error, Conflict | Invalid | NotFound):
                     self._node = None  # replaced under its name: read the new uid
                 await self._clock.sleep(patience.failed(error))
                 self._news.set()
