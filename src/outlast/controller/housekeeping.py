@@ -12,10 +12,11 @@ from outlast.controller.policies import PolicyBook, status_of, write_status
 from outlast.controller.steady import SteadyTime
 from outlast.controller.world import World
 from outlast.model.decision import RemoveRepair
-from outlast.model.incident import Incident
+from outlast.model.incident import EndResult, Incident
 from outlast.model.policy import REMEDIATION_POLICIES
 from outlast.ports.cluster import Cluster, ClusterError, Conflict, EventNote, EventRecorder
 from outlast.remediation.act import Performer
+from outlast.remediation.decide.faults import still_binding
 
 JOB_KEPT = timedelta(hours=1)
 """A called-off Job goes on occupying its name this long after the incident closed."""
@@ -123,9 +124,18 @@ class Housekeeping:
         kept_for = timedelta(seconds=self._options.closed_kept_s)
         expired: list[Incident] = []
         for name in {i.spec.node_name for i in self._world.all_incidents()}:
-            for position, incident in enumerate(self._world.closed_incidents(name)):
+            closed = self._world.closed_incidents(name)
+            health = self._world.healths.get(name)
+            standing = frozenset(f.id for f in health.status.faults) if health is not None else frozenset()
+            kept_max = self._options.closed_kept_per_node
+            binding = still_binding(closed, standing, kept_max)
+            others = 0
+            for incident in closed:
                 end = incident.status.end
                 old = end is not None and now - end.at > kept_for
-                if old or position >= self._options.closed_kept_per_node:
+                cancelled = end is not None and end.result is EndResult.CANCELLED_BY_HUMAN
+                binds = incident.metadata.name in binding and (cancelled or not old)
+                others += not binds
+                if not binds and (old or others > kept_max):
                     expired.append(incident)
         return expired[:DELETES_MAX]

@@ -8,12 +8,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from outlast.controller.housekeeping import Housekeeping
 from outlast.controller.options import ControllerOptions
+from outlast.controller.steady import SteadyTime
 from outlast.controller.world import World
 from outlast.model.cluster import Lease, LeaseSpec, Node, ObjectMeta
-from outlast.model.incident import End, EndResult, Incident, IncidentSpec, IncidentStatus, Phase
+from outlast.model.health import Fault
+from outlast.model.incident import (
+    Attempt,
+    End,
+    EndResult,
+    Incident,
+    IncidentSpec,
+    IncidentStatus,
+    Outcome,
+    Phase,
+    Result,
+)
+from outlast.model.policy import Rung
 from outlast.sim.direct import DirectCluster
-from tests.unit.remediation.builders import START, after
+from tests.unit.remediation.builders import START, a_fault, a_health, after
 from tests.unit.remediation.test_act import Desk, StillClock
 
 
@@ -105,3 +119,68 @@ def test_an_agent_is_alive_only_when_its_lease_moved_before_our_eyes(world: Worl
 def test_other_leases_are_not_agents(world: World) -> None:
     """The controller's own Lease lives in the same namespace."""
     assert world.saw_lease(Lease(metadata=ObjectMeta(name="outlast-controller")), changed=True) == ""
+
+
+def test_a_node_with_health_and_no_lease_grows_silent(world: World) -> None:
+    """An agent whose Lease was deleted while no controller ran is as dead as one that stopped renewing."""
+    clock = StillClock()
+    world._clock = clock
+    world.healths = FixedCache()  # type: ignore[assignment]
+    assert world.sight("n1").silent_s is None, "nothing ever came of an agent"
+    world.healths.items["n1"] = a_health()
+    assert world.sight("n1").silent_s == 0
+    clock.at_s = 200.0
+    sight = world.sight("n1")
+    assert sight.silent_s == 200 and sight.lease is None
+
+
+def housekeeping(world: World, **options: Any) -> Housekeeping:
+    chosen = ControllerOptions(**options)
+    nobody: Any = None
+    time = SteadyTime(StillClock())
+    return Housekeeping(nobody, world, nobody, nobody, nobody, nobody, time, chosen)
+
+
+def ended(name: str, result: EndResult, at: float, *faults: Fault, rebooted: bool = False) -> Incident:
+    made = incident(name, 1, closed=True, at=at)
+    cured = Attempt(
+        id=f"1-{name}",
+        rung=Rung.REBOOT,
+        started_at=after(at),
+        outcome=Outcome(at=after(at), result=Result.SUCCEEDED),
+    )
+    status = msgspec.structs.replace(
+        made.status,
+        faults=faults,
+        attempts=(cured,) if rebooted else (),
+        end=End(at=after(at), result=result),
+    )
+    return msgspec.structs.replace(made, status=status)
+
+
+def test_a_cancel_is_kept_while_its_fault_stands(world: World) -> None:
+    """Forgotten after a week, the fault a human lives with would open a new case."""
+    long_ago = 8 * 24 * 3600.0
+    world.healths = FixedCache()  # type: ignore[assignment]
+    world.healths.items["n1"] = a_health(a_fault())
+    for made in (
+        ended("accepted", EndResult.CANCELLED_BY_HUMAN, -long_ago, a_fault()),
+        ended("accepted-before", EndResult.CANCELLED_BY_HUMAN, -long_ago - 60, a_fault()),
+        ended("other", EndResult.CANCELLED_BY_HUMAN, -long_ago, a_fault(code="xid/48")),
+        ended("returned", EndResult.RETURNED, -long_ago, a_fault(), rebooted=True),
+    ):
+        world.saw_incident(made)
+    gone = {i.metadata.name for i in housekeeping(world)._expired()}
+    assert gone == {"accepted-before", "other", "returned"}
+    world.healths.items["n1"] = a_health()
+    assert "accepted" in {i.metadata.name for i in housekeeping(world)._expired()}
+
+
+def test_many_small_cases_do_not_push_out_a_cure_by_reboot(world: World) -> None:
+    """Else a fault that a reboot did not cure for good would be rebooted again and again."""
+    world.healths = FixedCache()  # type: ignore[assignment]
+    world.saw_incident(ended("cured", EndResult.RETURNED, -9000, a_fault(), rebooted=True))
+    for number in range(12):
+        world.saw_incident(ended(f"small-{number}", EndResult.NOT_NEEDED, -8000 + number))
+    gone = {i.metadata.name for i in housekeeping(world)._expired()}
+    assert gone == {f"small-{number}" for number in range(4)}

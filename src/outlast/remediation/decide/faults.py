@@ -41,7 +41,7 @@ def is_ready(node: Node) -> bool:
 def agent_is_fresh(situation: Situation, policy: RemediationPolicySpec) -> bool:
     """Whether what the agent last said is still worth acting on."""
     silent_s = situation.agent.silent_s
-    return silent_s is not None and silent_s < policy.agent_silent_s
+    return situation.agent.lease is not None and silent_s is not None and silent_s < policy.agent_silent_s
 
 
 def lacks_evidence(situation: Situation, policy: RemediationPolicySpec) -> str:
@@ -132,6 +132,43 @@ def without_cancelled(faults: tuple[Fault, ...], past: tuple[Incident, ...]) -> 
     )
 
 
+def still_binding(past: tuple[Incident, ...], standing: frozenset[str], cures_max: int) -> frozenset[str]:
+    """Names of closed incidents that decisions still rest on, of `past`, newest first.
+
+    The newest cancel of each fault that stands (`standing`: ids) says that a human lives with it; a cure
+    by reboot says that the same fault must not be cured so again, at most `cures_max` of those.
+    """
+    standing = standing | {AGENT_SILENT, MONITOR_BLIND}
+    names: set[str] = set()
+    accepted: set[str] = set()
+    cures = 0
+    for incident in past:
+        end = incident.status.end
+        if end is None:
+            continue
+        if end.result is EndResult.CANCELLED_BY_HUMAN:
+            spoken = {f.id for f in (*incident.spec.faults, *incident.status.faults)} & standing
+            if spoken - accepted:
+                names.add(incident.metadata.name)
+                accepted |= spoken
+        elif _cured_by_reboot(incident) and cures < cures_max:
+            names.add(incident.metadata.name)
+            cures += 1
+    return frozenset(names)
+
+
+def _cured_by_reboot(incident: Incident) -> bool:
+    end = incident.status.end
+    return (
+        end is not None
+        and end.result is EndResult.RETURNED
+        and any(
+            a.rung is Rung.REBOOT and a.outcome is not None and a.outcome.result is Result.SUCCEEDED
+            for a in incident.status.attempts
+        )
+    )
+
+
 def same_fault(one: Fault, other: Fault) -> bool:
     """Whether two faults are one trouble coming back: same code on the same device."""
     if one.code != other.code:
@@ -151,14 +188,10 @@ def repeats_after_reboot(
     window = timedelta(seconds=policy.repeat_window_s)
     for incident in past:
         end = incident.status.end
-        if end is None or end.result is not EndResult.RETURNED or now - end.at > window:
+        if end is None or now - end.at > window or not _cured_by_reboot(incident):
             continue
-        rebooted = any(
-            a.rung is Rung.REBOOT and a.outcome is not None and a.outcome.result is Result.SUCCEEDED
-            for a in incident.status.attempts
-        )
         seen = (*incident.spec.faults, *incident.status.faults)
-        if rebooted and any(same_fault(fault, before) for before in seen):
+        if any(same_fault(fault, before) for before in seen):
             return incident
     return None
 
