@@ -119,7 +119,7 @@ class Reconciler:
         if ruling is None:
             return None
         now = self._time.now()
-        view = self._ledger.view(situation.node_name, ruling, now)
+        view = replace(self._ledger.view(situation.node_name, ruling, now), complete=self._world.synced)
         step = decide(situation, ruling, view, now)
         # No await between the view and the reservation: two workers never see the same free slot.
         if any(isinstance(act, Block) for act in step.acts):

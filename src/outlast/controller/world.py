@@ -64,6 +64,7 @@ class World:
         self._cases: dict[str, _Cases] = {}
         self._sights: dict[str, Sight] = {}
         self._missing: dict[str, float] = {}
+        self._unheard: dict[str, float] = {}
         self.refusals: dict[str, dict[str, Refusal]] = {}
 
     def caches(self) -> tuple[Cache[KubernetesObject], ...]:
@@ -168,8 +169,17 @@ class World:
         """What is known of a node's agent now."""
         sight = self._sights.get(node_name)
         if sight is None:
-            return AgentSight()
+            return AgentSight(silent_s=self._unheard_s(node_name))
+        self._unheard.pop(node_name, None)
         return AgentSight(sight.lease, self._clock.monotonic() - sight.changed_s, sight.moving)
+
+    def _unheard_s(self, node_name: str) -> float | None:
+        """How long a node has had a NodeHealth before our eyes and no Lease: an agent that may be dead."""
+        if self.healths.get(node_name) is None:
+            self._unheard.pop(node_name, None)
+            return None
+        now_s = self._clock.monotonic()
+        return now_s - self._unheard.setdefault(node_name, now_s)
 
     def _missing_s(self, node_name: str, node: Node | None) -> float:
         if node is not None:
@@ -180,7 +190,7 @@ class World:
 
     def forget_node(self, node_name: str) -> None:
         """A node is gone and has no open incident: nothing about it is kept."""
-        for memory in (self._missing, self._sights, self._own_nodes, self.refusals):
+        for memory in (self._missing, self._unheard, self._sights, self._own_nodes, self.refusals):
             memory.pop(node_name, None)
 
     def situation(self, node_name: str) -> Situation:

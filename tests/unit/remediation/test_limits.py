@@ -73,6 +73,7 @@ def test_a_node_that_is_down_already_costs_no_budget() -> None:
         (FleetView(nodes=100, repairs_last_hour=20), "maxRepairsPerHour"),
         (FleetView(nodes=100, domain="zone-a", repairs_in_domain=1), "maxRepairsPerDomain"),
         (FleetView(nodes=100, storm=StormSight("xid/79", 7)), "storm"),
+        (FleetView(nodes=100, complete=False), "picture of the cluster is not complete"),
     ],
 )
 def test_each_limit_stops_repairs_and_names_itself(view: FleetView, name: str) -> None:

@@ -83,6 +83,8 @@ def _repaired(story: Story) -> bool:
 def _refuses(story: Story) -> str:
     """The limit that forbids a disruptive step now."""
     policy = story.ruling.spec
+    if not story.fleet.complete:
+        return "the controller's picture of the cluster is not complete: a watch is being restored"
     stale = lacks_evidence(story.situation, policy)
     if stale:
         return stale

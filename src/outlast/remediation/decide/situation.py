@@ -22,7 +22,8 @@ class AgentSight:
 
     lease: Lease | None = None
     silent_s: float | None = None
-    """Since the Lease last changed before our eyes; None when there never was one."""
+    """Since the Lease last changed before our eyes; where there is none, since the node's health was first
+    seen without one. None when nothing ever came of an agent."""
     moving: bool = False
     """It changed at least once before our eyes, so a short silence is not just our own short memory."""
 
@@ -56,6 +57,8 @@ class FleetView:
     domain: str = ""
     repairs_last_hour: int = 0
     storm: StormSight | None = None
+    complete: bool = True
+    """Every cache follows its collection; otherwise the counts may be old."""
 
 
 @dataclass(frozen=True, slots=True)
