@@ -97,7 +97,8 @@ async def _run(
             namespace=namespace,
             identity=identity,
             name=CONTROLLER_LEASE,
-            times=times,
+            # A write lasts as long as this client lets it; the fence has to keep that much in hand.
+            times=replace(times, request_deadline_s=cluster.request_deadline_s),
         )
         process = Controller(cluster, elector, recorder, clock, rng, options)
         await _until_stopped(process, recorder)

@@ -83,6 +83,7 @@ class QueuedEvents:
         self._pending: OrderedDict[EventNote, _Pending] = OrderedDict()
         self._written: OrderedDict[EventNote, _Written] = OrderedDict()
         self._arrived = asyncio.Event()
+        self._is_full = False
         self.dropped = 0
         """Notes that were not written: the queue was full, or the server did not take them."""
 
@@ -95,6 +96,9 @@ class QueuedEvents:
             pending.last = now
         elif len(self._pending) >= self._queue_max:
             self.dropped += 1
+            if not self._is_full:
+                self._is_full = True
+                _log.warning("events are dropped until the queue is written", queue_max=self._queue_max)
         else:
             self._pending[note] = _Pending(note, 1, now, now)
             self._arrived.set()
@@ -111,6 +115,9 @@ class QueuedEvents:
             _, pending = self._pending.popitem(last=False)
             await self._deliver(pending)
         self._arrived.clear()
+        if self._is_full:
+            self._is_full = False
+            _log.info("the queue of events is written", dropped=self.dropped)
 
     async def _deliver(self, pending: _Pending) -> None:
         backoff = Backoff(1.0, 5.0, self._rng)

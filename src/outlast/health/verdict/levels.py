@@ -50,7 +50,7 @@ def expected(state: JudgeState, catalogue: Catalogue) -> Expected:
     listed = catalogue.hardware.get(state.instance_type)
     gpus, efa = state.settings.expected_gpus, state.settings.expected_efa
     if gpus is None:
-        gpus = max(listed.gpus if listed else 0, state.learned_gpus, 1 if state.settings.gpu_node else 0)
+        gpus = max(listed.gpus if listed else 0, state.learned_gpus)
     if efa is None:
         efa = max(listed.efa if listed else 0, state.learned_efa)
         if state.learned_efa == 0:

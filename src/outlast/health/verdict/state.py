@@ -68,8 +68,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """None: from the machine type and from what was seen."""
     trust_user_records: bool = False
     """For tests that write to /dev/kmsg, where user space cannot use the kernel's facility."""
-    gpu_node: bool = False
-    """True: a machine without any GPU is faulty, even if its type is not in the table."""
     note: str = ""
     """Said in the message of GPUMonitorReady, such as the privilege profile."""
 

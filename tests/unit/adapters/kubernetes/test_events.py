@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -37,6 +38,20 @@ class EventServer:
 
 def recorder(server: EventServer, **options: Any) -> QueuedEvents:
     return QueuedEvents(server, clock=VirtualClock(instant=True), rng=Random(1), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.asyncio
+async def test_a_full_queue_is_said_once_and_again_when_it_is_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whoever misses an Event finds in the log why it is not there."""
+    events = recorder(EventServer(), queue_max=1)
+    for number in range(3):
+        events.record(replace(NOTE, message=str(number)))
+    await events.flush()
+    said = capsys.readouterr().out
+    assert said.count("events are dropped until") == 1
+    assert said.count("queue of events is written") == 1 and "dropped=2" in said
 
 
 @pytest.mark.asyncio
