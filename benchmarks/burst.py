@@ -388,11 +388,10 @@ def run() -> Section:
     last_s, floor_s = median(t.last_s for t in ours), median(t.last_s for t in bare)
     mid_s, floor_mid_s = median(t.median_s for t in ours), median(t.median_s for t in bare)
     nodes_s = [s for t in written for s in t.cordoned_s]
+    cpu = f"{median(t.cpu_s for t in ours):.2f} s against {median(t.cpu_s for t in bare):.2f} s"
     why = (
-        f"on {len(os.sched_getaffinity(0))} cores shared with the servers, the controller's own processor time "
-        f"({median(t.cpu_s for t in ours):.2f} s against {median(t.cpu_s for t in bare):.2f} s) is taken from "
-        "them: it also reads 500 faults, decides, follows what the controller-manager does to each node, and "
-        "begins Incidents"
+        f"processor time until the last cordon {cpu}, on {len(os.sched_getaffinity(0))} cores that the "
+        "servers share; what part of the difference that explains was not isolated"
     )
     rows = (
         _ratio("until the last node is cordoned / bare loop", last_s, floor_s, why),

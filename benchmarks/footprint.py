@@ -41,7 +41,7 @@ START_GOAL_S = 0.15
 STARTS = 15
 DEADLINE_S = 120.0
 COMMANDS = (("--version",), ("--help",), ("xid", "79"))
-WHY_SLOW = "; half of the rest is the command-line parser, which only a verb loads"
+WHY_SLOW = "; a verb loads the command-line parser, which --version and --help do without"
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,13 @@ def run() -> Section:
         title="What it costs to run",
         method=(
             f"Agent: a machine with {fleet.GPUS} GPUs whose NVML is a C library of our own behind NVIDIA's "
-            f"Python bindings, production defaults; looked at {SETTLE_S + IDLE_S:.0f} s after it vouched "
-            f"for its node, processor time over the last {IDLE_S:.0f} s. Controller: mode Enforce, elected, "
-            f"on a real kube-apiserver with {CONTROLLER_NODES:,} Nodes of 15 KB, as many NodeHealth objects "
-            f"with {fleet.GPUS} GPUs each, and as many Leases; looked at {CONTROLLER_SETTLE_S:.0f} s after "
-            f"it led, then left alone for {CONTROLLER_IDLE_S:.0f} s. Start: median of {STARTS} processes."
+            "Python bindings, production defaults, a kubeconfig in JSON so that no YAML parser is loaded "
+            "(as with a pod's service account, which was not measured; in YAML it is about 1 MB more); "
+            f"looked at {SETTLE_S + IDLE_S:.0f} s after it vouched for its node, processor time over the "
+            f"last {IDLE_S:.0f} s. Controller: mode Enforce, elected, on a real kube-apiserver with "
+            f"{CONTROLLER_NODES:,} Nodes of 15 KB, as many NodeHealth objects with {fleet.GPUS} GPUs each, "
+            f"and as many Leases; looked at {CONTROLLER_SETTLE_S:.0f} s after it led, then left alone for "
+            f"{CONTROLLER_IDLE_S:.0f} s. Start: median of {STARTS} processes."
         ),
         rows=(*_agent_rows(agent, worker), *_controller_rows(controller), *_start_rows()),
     )
