@@ -1,4 +1,7 @@
-"""The NodeHealth object of this node: created once, its status patched when something changed."""
+"""The NodeHealth object of this node: created once, its status patched when something changed.
+
+On a quiet node it is read again at each heartbeat, and written again where somebody changed or deleted it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import msgspec
 import outlast
 from outlast.agent.options import WRITE_SPACING_S, Options
 from outlast.agent.patience import Patience
+from outlast.agent.waiting import news_or_time
 from outlast.model.cluster import NODES
 from outlast.model.health import NODE_HEALTHS, NodeHealthStatus
 from outlast.ports.clock import Clock
@@ -51,10 +55,10 @@ class NodeHealthPublisher:
         """Write for ever."""
         patience = Patience("NodeHealth", self._options.node_name, self._clock, self._rng)
         while True:
-            await self._news.wait()
-            self._news.clear()
+            news = await news_or_time(self._news, self._clock, self._options.heartbeat_s)
             try:
-                await self._write()
+                if news or not await self._stands():
+                    await self._write()
             except ClusterError as error:
                 self._exists = self._exists and not isinstance(error, NotFound)
                 await self._clock.sleep(patience.failed(error))
@@ -62,6 +66,16 @@ class NodeHealthPublisher:
             else:
                 patience.succeeded()
                 await self._clock.sleep(WRITE_SPACING_S)
+
+    async def _stands(self) -> bool:
+        """Whether the object still says what was last written: anybody may delete it on a quiet node."""
+        if self._wanted is None:
+            return True
+        try:
+            found = (await self._cluster.get(NODE_HEALTHS, self._options.node_name)).status
+        except NotFound:
+            return False
+        return _significant(found) == _significant(self._wanted)
 
     async def _write(self) -> None:
         name = self._options.node_name

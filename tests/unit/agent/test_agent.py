@@ -192,6 +192,24 @@ async def test_a_deleted_node_health_is_made_again() -> None:
         assert (await there.health()).gpus_expected == 8
 
 
+async def test_a_node_health_that_is_deleted_on_a_quiet_node_comes_back() -> None:
+    """Nothing changes on the node, and still the object is there again after a heartbeat, or as it was."""
+    async with rig(heartbeat_s=20.0) as there, there.running() as agent:
+        await there.until(lambda: _has_counts(there, 8))
+        await there.writer.delete(NODE_HEALTHS, NAME)
+        await there.until(lambda: _has_counts(there, 8))
+        lie = Patch(PatchType.MERGE, {"status": {"gpusExpected": 3}})
+        await there.writer.patch(NODE_HEALTHS, NAME, lie, subresource="status")
+        await there.until(lambda: _has_counts(there, 8))
+        writes = agent.node_health.writes
+        await there.clock.sleep(100.0)
+        assert agent.node_health.writes == writes
+
+
+async def _has_counts(there: Rig, expected: int) -> bool:
+    return (await there.health()).gpus_expected == expected
+
+
 async def test_a_node_that_was_replaced_under_its_name_gets_its_conditions() -> None:
     """The uid in the patch refuses the old Node's writes; the agent learns the new uid."""
     async with rig() as there, there.running():
