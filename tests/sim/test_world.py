@@ -30,6 +30,7 @@ from outlast.schema.crds import definitions
 from outlast.sim.apiserver import ApiError, Store
 from outlast.sim.apiserver.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
+    LEASES,
     NAMESPACES,
     NODES,
     PODS,
@@ -157,6 +158,18 @@ def test_a_pod_starts_runs_and_goes_when_it_is_told(stage: Stage) -> None:
     assert stage.pod("p") is not None
     stage.pass_time(10)
     assert stage.pod("p") is None
+
+
+def test_a_kubelet_has_a_lease_that_it_renews(stage: Stage) -> None:
+    """`kubectl describe node` shows it, as on any cluster."""
+    stage.add_machine()
+
+    def renewed() -> str:
+        return str(stage.store.get(LEASES, "gpu-001", "kube-node-lease")["spec"]["renewTime"])
+
+    before = renewed()
+    stage.pass_time(301)
+    assert renewed() > before
 
 
 def test_a_repair_pod_reboots_its_machine_once(stage: Stage) -> None:
@@ -362,18 +375,19 @@ def test_the_referee_sees_a_budget_that_is_passed(stage: Stage) -> None:
     policy["spec"]["budgets"] |= {"maxUnavailable": 1, "maxUnavailablePercent": 100}
     stage.store.create(REMEDIATION_POLICIES, policy)
     referee = Referee(stage.store, stage.kubelets)
-    cordon = Cordon(
-        incident="i",
-        node_uid="u",
-        epoch=1,
-        fault_class=FaultClass.REBOOT_CURES,
-        reason="xid/79",
-        since=START,
-    )
 
     def block(node: dict[str, Any]) -> dict[str, Any]:
+        meta = node["metadata"]
+        cordon = Cordon(
+            incident=f"{meta['name']}-0a1b2c3d",
+            node_uid=meta["uid"],
+            epoch=1,
+            fault_class=FaultClass.REBOOT_CURES,
+            reason="xid/79",
+            since=START,
+        )
         node["spec"]["unschedulable"] = True
-        node["metadata"].setdefault("annotations", {})[CORDON_ANNOTATION] = cordon.to_annotation()
+        meta.setdefault("annotations", {})[CORDON_ANNOTATION] = cordon.to_annotation()
         return node
 
     stage.add_machine("gpu-001")

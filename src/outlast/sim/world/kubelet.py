@@ -19,7 +19,7 @@ from outlast.model.names import (
 )
 from outlast.ports.clock import Clock
 from outlast.sim.apiserver import ApiError, Store, Writer
-from outlast.sim.apiserver.resources import NODES, PODS
+from outlast.sim.apiserver.resources import LEASES, NODES, PODS
 from outlast.sim.apiserver.storage import Change
 from outlast.sim.apiserver.store import Deletion, timestamp
 from outlast.sim.world import objects
@@ -27,7 +27,8 @@ from outlast.sim.world.agenda import Agenda
 from outlast.sim.world.machine import BOOT_S, SHUTDOWN_S, Machine
 
 HEARTBEAT_S: Final = 300.0
-"""A kubelet writes its node's status this often when nothing changes (nodeStatusReportFrequency)."""
+"""A kubelet writes its node's status this often when nothing changes (nodeStatusReportFrequency). Its Lease
+is renewed with it here, not every 10 s: nothing in the simulation judges a node by it."""
 SILENCE_S: Final = 40.0
 """After this long without a word the control plane calls a node Unknown (node-monitor-grace-period)."""
 START_S: Final = 2.0
@@ -75,6 +76,9 @@ class Kubelets:
     def join(self, machine: Machine) -> None:
         """A machine's kubelet is up and its node registered."""
         self._machines[machine.name] = machine
+        uid = self._store.get(NODES, machine.name)["metadata"]["uid"]
+        lease = objects.node_lease(machine.name, uid, self._clock.now())
+        self._store.create(LEASES, lease, objects.NODE_LEASES, _KUBELET)
         offset_s = self._rng.uniform(0, HEARTBEAT_S)
         self._agenda.every(HEARTBEAT_S, lambda: self._heartbeat(machine), first_s=offset_s)
         self._agenda.after(self._rng.uniform(0.5, AGENT_START_S), lambda: self._start_agent(machine))
@@ -280,6 +284,16 @@ class Kubelets:
     def _heartbeat(self, machine: Machine) -> None:
         if machine.powered and machine.name in self._machines:
             self._condition(machine, objects.ready(self._clock.now()), _KUBELET)
+            self._renew(machine)
+
+    def _renew(self, machine: Machine) -> None:
+        def mutate(lease: dict[str, Any]) -> dict[str, Any]:
+            lease["spec"]["renewTime"] = objects.micro_time(self._clock.now())
+            return lease
+
+        # Whoever follows the demo with kubectl may delete it; nothing here depends on it.
+        with contextlib.suppress(ApiError):
+            self._store.update(LEASES, machine.name, mutate, objects.NODE_LEASES, writer=_KUBELET)
 
     def _condition(self, machine: Machine, condition: dict[str, Any], writer: Writer) -> None:
         """Set one condition; the time of the transition moves only with the status."""

@@ -16,6 +16,7 @@ TRAINING: Final = "training"
 INFERENCE: Final = "inference"
 INFERENCE_APP: Final = "chat"
 POLICY_NAME: Final = "gpu-nodes"
+NODE_LEASES: Final = "kube-node-lease"
 _EVERYTHING: Final = [{"operator": "Exists"}]
 
 DAEMONS: Final = (
@@ -76,6 +77,20 @@ def node(machine: Machine, shape: Shape, place: Place, now: datetime) -> dict[st
             },
         },
     }
+
+
+def node_lease(name: str, node_uid: str, now: datetime) -> dict[str, Any]:
+    """The Lease by which a kubelet says that it lives; it goes with its Node."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}
+    return {
+        "metadata": {"name": name, "namespace": NODE_LEASES, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_time(now)},
+    }
+
+
+def micro_time(now: datetime) -> str:
+    """A moment as Leases write it."""
+    return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def ready(now: datetime) -> dict[str, Any]:
