@@ -241,7 +241,7 @@ def _reboot(story: Story, node: Node, pods: tuple[Pod, ...], because: tuple[str,
     story.mark("acted_at")
     story.decide(Rung.REBOOT, "RestartCures", because[1])
     story.acts.append(start_act(story, node, attempt, critical=not to_move(pods, story.situation.namespace)))
-    story.tell("RebootStarted", f"rebooting: {because[0]}; Job {attempt.job_name}", warning=True)
+    story.tell("RebootStarted", f"rebooting: {because[0].rstrip('.')}; Job {attempt.job_name}", warning=True)
     story.expect(Rung.REBOOT, "wait for a new boot of the machine", attempt.deadline_at)
     story.look_in(LOOK_S)
 

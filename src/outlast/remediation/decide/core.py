@@ -147,7 +147,9 @@ def _came_back_bare(story: Story, node: Node) -> bool:
 def _go_on(story: Story, node: Node) -> None:
     if story.status.phase is Phase.WATCHED and story.faults:
         story.decide(Rung.WATCH, "FailedOnProbation", f"{story.faults[0].code} during probation")
-        story.tell("FailedOnProbation", f"{story.faults[0].summary}: back out of service", warning=True)
+        story.tell(
+            "FailedOnProbation", f"{story.faults[0].summary.rstrip('.')}: back out of service", warning=True
+        )
     if _is_blocked(story, node):
         if story.faults:
             climb(story, node)
@@ -209,7 +211,7 @@ def _record_block(story: Story, node: Node) -> None:
     story.decide(Rung.BLOCK_NEW_WORK, "NodeIsSick", because[0])
     story.tell(
         "NewWorkBlocked",
-        f"{because[0]}; no new work (incident {story.name}). To leave it as it is: "
+        f"{because[0].rstrip('.')}; no new work (incident {story.name}). To leave it as it is: "
         f"kubectl annotate node {node.metadata.name} outlast.dev/hold='reason'",
         warning=True,
     )
