@@ -106,6 +106,20 @@ def test_a_storm_stops_evictions_under_way() -> None:
     assert not tale.acts(StartRepair)
 
 
+def test_a_storm_starts_no_reboot_that_a_crash_left_undone() -> None:
+    """Its intent is on record and its Job is not there: nothing runs yet, so it waits like any other."""
+    tale = a_sick_node(pods=())
+    for _ in range(4):
+        tale.look()
+    assert tale.acts(StartRepair), "the intent, whose Job the crash kept from being made"
+    tale.fleet = FleetView(nodes=100, storm=StormSight("xid/79", 9))
+    tale.look()
+    assert not tale.acts(StartRepair) and "storm" in tale.status.blocked_by_text
+    tale.fleet = FleetView(nodes=100)
+    tale.look()
+    assert tale.acts(StartRepair)
+
+
 def _opened(name: str, at: float, code: str = "xid/79") -> Incident:
     spec = IncidentSpec(node_name=name, node_uid=name, opened_at=after(at), faults=(a_fault(code=code),))
     return Incident(metadata=ObjectMeta(name=f"{name}-i"), spec=spec)

@@ -15,6 +15,7 @@ from outlast.model.health import Fault, FaultState
 from outlast.model.incident import Attempt, Phase, Result
 from outlast.model.names import ACCELERATED_HARDWARE_READY, REPAIR_LABEL
 from outlast.model.policy import AfterDrainDeadline, Rung
+from outlast.remediation.decide.budgets import storm_text
 from outlast.remediation.decide.faults import lacks_proof
 from outlast.remediation.decide.opening import HANDOVER_REASON
 from outlast.remediation.decide.pods import (
@@ -196,7 +197,9 @@ def _waits_for_boot(story: Story, node: Node, attempt: Attempt) -> bool:
     if job is not None and job.status.failed and story.situation.pods is None:
         story.needs_pods = True
         return True
-    if job is None:
+    if job is None and story.fleet.storm is not None:
+        story.block_by(storm_text(story.fleet.storm))
+    elif job is None:
         vacant = not to_move(story.situation.pods or (), story.situation.namespace)
         story.acts.append(start_act(story, node, attempt, critical=vacant))
     story.record(phase=Phase.REPAIRING)
