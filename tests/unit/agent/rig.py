@@ -115,6 +115,15 @@ class Rig:
                 await asyncio.sleep(0.01)
         return answer
 
+    async def until_health(self, says: Callable[[NodeHealthStatus], bool]) -> NodeHealthStatus:
+        """Wait until NodeHealth says what is asked for: it is written beside the conditions, not with them."""
+
+        async def so() -> NodeHealthStatus | None:
+            here = await self.health()
+            return here if says(here) else None
+
+        return await self.until(so)
+
     async def until_condition(self, type_: str, status: str, reason: str | None = None) -> Condition:
         """Wait until a condition has a status, and a reason where given."""
 

@@ -23,7 +23,7 @@ async def test_a_healthy_node_becomes_ready_by_a_completed_check() -> None:
     async with rig() as there, there.running():
         for type_ in (GPU_READY, GPU_FABRIC_READY, RDMA_READY, GPU_MONITOR_READY):
             await there.until_condition(type_, "True")
-        health = await there.until(there.health)
+        health = await there.until_health(lambda health: health.checked_at is not None)
         assert (health.gpu_count, health.rdma_found, health.state) == ("8/8", 32, "Healthy")
         assert health.checked_at is not None
 
@@ -34,7 +34,7 @@ async def test_a_gpu_off_the_bus_is_published_and_clears_only_after_a_reboot() -
         await there.until_condition(GPU_READY, "True")
         there.xid(3, 79, "GPU has fallen off the bus.")
         await there.until_condition(GPU_READY, "False", "GpuFellOffBus")
-        [fault] = (await there.until(there.health)).faults
+        [fault] = (await there.until_health(lambda health: bool(health.faults))).faults
         assert (fault.code, fault.fault_class) == ("xid/79", FaultClass.REBOOT_CURES)
         assert fault.gpu is not None
         assert fault.gpu.serial == "gpu-0-3"
@@ -51,7 +51,7 @@ async def test_a_restart_of_the_agent_loses_no_fault_and_moves_no_transition_tim
             await there.until_condition(GPU_READY, "True")
             there.xid(0, 48, "DBE")
             before = await there.until_condition(GPU_READY, "False")
-            [fault] = (await there.until(there.health)).faults
+            [fault] = (await there.until_health(lambda health: bool(health.faults))).faults
         async with there.running() as agent:
 
             async def written() -> bool:
