@@ -114,6 +114,9 @@ def _agent(installation: Installation, folder: Path, keeper: Reaper) -> tuple[Us
         worker = Usage(fleet.memory_mb(workers[0]), fleet.peak_mb(workers[0]), worker_percent)
     finally:
         box.down()
+    # The policy of the controller's part would rule it too.
+    installation.admin.request("DELETE", f"{fleet.NODES}/{name}")
+    installation.admin.request("DELETE", f"{fleet.HEALTHS}/{name}")
     return agent, worker
 
 
