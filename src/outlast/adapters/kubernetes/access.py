@@ -11,7 +11,7 @@ import ssl
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from outlast.adapters.kubernetes.credentials import (
     Credential,
@@ -47,8 +47,8 @@ class Access:
     origin: str = "The server address"
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = _split(self.server)
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
             raise KubeconfigError(
                 f"{self.origin} {_without_user(self.server)!r} is not an address; write https://host:port."
             )
@@ -65,6 +65,16 @@ class Access:
     def is_tls(self) -> bool:
         """Whether the connection is encrypted."""
         return self.server.startswith("https:")
+
+
+def _split(address: str) -> SplitResult | None:
+    """The parts of an address; None for brackets that do not close and ports that do not exist."""
+    try:
+        parts = urlsplit(address)
+        parts.port  # noqa: B018 - the port is looked at only when it is asked for
+    except ValueError:
+        return None
+    return parts
 
 
 def access_with_token(server: str, token: str = "", *, ca_pem: str = "") -> Access:

@@ -181,6 +181,12 @@ WRONG: list[tuple[str, dict[str, Any] | str, str]] = [
     ("no user", config(users=[]), "names the user 'u', which is not defined"),
     ("no server", config(cluster={"server": ""}), "the server of cluster 'k', '' is not an address"),
     ("scheme", config(cluster={"server": "10.0.0.1:6443"}), "is not an address; write https://host:port"),
+    (
+        "port",
+        config(cluster={"server": "https://10.0.0.1:99999"}),
+        "is not an address; write https://host:port",
+    ),
+    ("bracket", config(cluster={"server": "https://[::1"}), "is not an address; write https://host:port"),
     ("password", config(cluster={"server": f"https://a:{SECRET}@h"}), "contains a user name"),
     ("ca base64", config(cluster={"certificate-authority-data": "%"}), "not a PEM|is not base64"),
     ("ca missing", config(cluster={"certificate-authority": "none"}), "authority file .* cannot be read"),
