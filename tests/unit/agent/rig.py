@@ -116,7 +116,7 @@ class Rig:
         return answer
 
     async def until_health(self, says: Callable[[NodeHealthStatus], bool]) -> NodeHealthStatus:
-        """Wait until NodeHealth says what is asked for: it is written beside the conditions, not with them."""
+        """Wait until NodeHealth says what is asked for: it is written apart from the conditions."""
 
         async def so() -> NodeHealthStatus | None:
             here = await self.health()
