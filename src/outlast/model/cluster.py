@@ -38,7 +38,6 @@ class ObjectMeta(Resource, frozen=True, kw_only=True):
     generation: int = 0
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
-    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -83,7 +82,6 @@ class NodeSystemInfo(Resource, frozen=True, kw_only=True):
 
     boot_id: str = msgspec.field(name="bootID", default="")
     system_uuid: str = msgspec.field(name="systemUUID", default="")
-    machine_id: str = msgspec.field(name="machineID", default="")
 
 
 class NodeStatus(Resource, frozen=True, kw_only=True):
@@ -125,22 +123,10 @@ class OwnedNode(Node, frozen=True):
     metadata: OwnedMeta = OwnedMeta()
 
 
-class Toleration(Resource, frozen=True, kw_only=True):
-    """Which taints a pod stands."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-    toleration_seconds: int | None = None
-
-
 class PodSpec(Resource, frozen=True, kw_only=True):
-    """Where a pod runs and what it stands."""
+    """Where a pod runs."""
 
     node_name: str = ""
-    tolerations: tuple[Toleration, ...] = ()
-    termination_grace_period_seconds: int = 30
 
 
 class ContainerStateTerminated(Resource, frozen=True, kw_only=True):
@@ -219,35 +205,6 @@ class Job(KubernetesObject, frozen=True, kw_only=True):
     status: JobStatus = JobStatus()
 
 
-class LabelSelector(Resource, frozen=True, kw_only=True):
-    """Equality and set-based selector."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[dict[str, Any], ...] = ()
-
-
-class PodDisruptionBudgetSpec(Resource, frozen=True, kw_only=True):
-    """Which pods a budget covers."""
-
-    selector: LabelSelector | None = None
-
-
-class PodDisruptionBudgetStatus(Resource, frozen=True, kw_only=True):
-    """How many evictions a budget allows now."""
-
-    disruptions_allowed: int = 0
-    current_healthy: int = 0
-    desired_healthy: int = 0
-    expected_pods: int = 0
-
-
-class PodDisruptionBudget(KubernetesObject, frozen=True, kw_only=True):
-    """policy/v1 PodDisruptionBudget."""
-
-    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
-    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
-
-
 class ObjectReference(Resource, frozen=True, kw_only=True):
     """What an Event is about."""
 
@@ -298,4 +255,3 @@ PODS = Kind("v1", "Pod", "pods", True, Pod)
 EVENTS = Kind("v1", "Event", "events", True, Event)
 LEASES = Kind("coordination.k8s.io/v1", "Lease", "leases", True, Lease)
 JOBS = Kind("batch/v1", "Job", "jobs", True, Job)
-PDBS = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", True, PodDisruptionBudget)

@@ -7,9 +7,21 @@ from typing import Any
 import pytest
 
 from outlast.adapters.kubernetes import KubernetesCluster
-from outlast.model.cluster import PDBS, PODS, Pod
+from outlast.model.cluster import PODS, Kind, KubernetesObject, Pod, Resource
 from outlast.ports.cluster import EvictionAnswer, NotFound, Patch, PatchType
 from tests.contract.kubernetes.client.waiting import unique, until_read
+
+
+class _Counts(Resource, frozen=True, kw_only=True):
+    current_healthy: int = 0
+
+
+class _Budget(KubernetesObject, frozen=True, kw_only=True):
+    status: _Counts = _Counts()
+
+
+PDBS = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", True, _Budget)
+
 
 pytestmark = pytest.mark.asyncio
 
