@@ -287,7 +287,8 @@ async def test_a_killed_controller_repairs_once_and_strands_nothing(
         await stage.until("the Job's removal", tidied, program)
         told = await stage.get(f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={node}")
         reasons = {event["reason"] for event in told["items"]}
-        assert {"NewWorkBlocked", "RebootStarted", "IncidentClosed"} <= reasons
+        # Events are best effort and kill -9 loses those not yet sent; only the survivor's are certain.
+        assert "IncidentClosed" in reasons
         program.stop()
         assert "orbidden" not in program.log.read_text()
 

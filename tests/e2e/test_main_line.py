@@ -104,7 +104,9 @@ async def test_a_gpu_that_fell_off_the_bus_costs_one_reboot_and_no_budget(
         code, out, _ = await line.outlast("explain", "sick", "--json")
         assert code == 0 and json.loads(out)
         described = own_installation.plane.kubectl("describe", "node", "sick")
-        assert "GPUReady" in described and "outlast" in described
+        told = ("GPUReady", "NewWorkBlocked", "IncidentOpened", "DrainStarted", "Drained", "RebootStarted")
+        for words in (*told, "NodeRebooted", "IncidentClosed"):
+            assert words in described, f"kubectl describe node does not tell of {words}"
 
 
 @pytest.mark.asyncio

@@ -53,6 +53,8 @@ class Result(StrEnum):
     FAILED = "Failed"
     TIMED_OUT = "TimedOut"
     CANCELLED = "Cancelled"
+    NEVER_RAN = "NeverRan"
+    """The machine answers, and the repair pod still never started there: says nothing about the machine."""
 
 
 class EndResult(StrEnum):

@@ -22,6 +22,7 @@ from outlast.remediation.decide.pods import full_name, to_move
 from outlast.remediation.page import ExplainPage, Line, Milestone, State
 from outlast.remediation.standing import by_health, not_ready
 
+BAD_RESULTS: Final = (Result.FAILED, Result.TIMED_OUT, Result.NEVER_RAN)
 EVIDENCE_LINES_MAX: Final = 12
 POD_LINES_MAX: Final = 20
 
@@ -188,7 +189,7 @@ def _did(incident: Incident) -> tuple[Line, ...]:
                     text=outcome.message,
                     at=outcome.at,
                     remark=f"after {span(outcome.at - attempt.started_at)}",
-                    bad=outcome.result in (Result.FAILED, Result.TIMED_OUT),
+                    bad=outcome.result in BAD_RESULTS,
                 )
             )
     returned = status.timings.returned_at
@@ -229,6 +230,7 @@ def _outcome_word(result: Result) -> str:
         Result.FAILED: "failed",
         Result.TIMED_OUT: "ran out of time",
         Result.CANCELLED: "called off",
+        Result.NEVER_RAN: "never ran",
     }[result]
 
 
@@ -343,7 +345,7 @@ def _timeline(incident: Incident) -> tuple[Milestone, ...]:
             continue
         outcome = attempt.outcome
         stop = outcome.at if outcome is not None else end
-        failed = outcome is not None and outcome.result in (Result.FAILED, Result.TIMED_OUT)
+        failed = outcome is not None and outcome.result in BAD_RESULTS
         back = times.came_back_at
         came_back = back is not None and attempt.started_at <= back and (stop is None or back <= stop)
         if attempt.rung is Rung.REBOOT and back is not None and came_back:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from outlast.model.cluster import Condition, Job, JobStatus, ObjectMeta
+import msgspec
+
+from outlast.model.cluster import Condition, Job, JobStatus, ObjectMeta, Pod
 from outlast.model.decision import (
     AskCheckpoint,
     Block,
@@ -23,12 +25,14 @@ from outlast.model.names import (
     CHECKPOINT_DONE_ANNOTATION,
     HOLD_ANNOTATION,
     MANAGED_ANNOTATION,
+    REPAIR_LABEL,
 )
 from outlast.model.policy import AfterDrainDeadline, Mode, ReplaceWith, Rung
 from tests.unit.remediation.builders import (
     FRESH,
     OBSERVE,
     START,
+    Tale,
     a_fault,
     a_health,
     a_node,
@@ -649,13 +653,44 @@ def test_probation_that_passes_closes_the_incident() -> None:
     assert tale.status.end.result is EndResult.RETURNED
 
 
+def a_repair_pod(tale: Tale, phase: str) -> Pod:
+    job_name = tale.status.open_attempt.job_name
+    pod = a_pod("repair", labels={REPAIR_LABEL: job_name}, phase=phase)
+    home = msgspec.structs.replace(pod.metadata, namespace=tale.situation.namespace)
+    return msgspec.structs.replace(pod, metadata=home)
+
+
 def test_a_reboot_that_never_comes_is_stopped_before_the_next_rung() -> None:
     """A repair pod that was stuck must not reboot a machine that was handed over."""
     tale = a_sick_node()
     tale.look()
     tale.look()
-    tale.look(1201)
+    tale.change(pods=(a_repair_pod(tale, "Running"),)).look(1201)
     assert tale.acts(StopRepair) and tale.acts(HandOver)
+
+
+def test_a_repair_pod_that_never_started_condemns_no_machine() -> None:
+    """A missing image is not a broken board: the reboot is tried again, and then a human is called."""
+    tale = a_sick_node()
+    tale.look()
+    tale.look()
+    for _ in range(3):
+        tale.change(pods=(a_repair_pod(tale, "Pending"),)).look(1201)
+        assert tale.acts(StopRepair) and not tale.acts(HandOver)
+    results = [a.outcome.result for a in tale.status.attempts if a.rung is Rung.REBOOT]
+    assert results == [Result.NEVER_RAN] * 3
+    assert tale.status.phase is Phase.ON_HOLD and "never started" in tale.status.blocked_by_text
+
+
+def test_a_machine_whose_kubelet_is_gone_is_not_waited_for_by_new_jobs() -> None:
+    """A node that does not answer could not start the pod: the next rung is taken."""
+    tale = a_sick_node()
+    tale.look()
+    tale.look()
+    cordon = cordon_of(tale.situation.node)
+    tale.change(node=a_node(ready=False, cordon=cordon)).look(1201)
+    assert tale.status.attempts[-2].outcome.result is Result.TIMED_OUT
+    assert tale.status.step is Rung.REPLACE
 
 
 def test_mode_observe_in_mid_story_stands_still_but_still_returns() -> None:

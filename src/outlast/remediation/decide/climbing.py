@@ -17,6 +17,7 @@ from outlast.remediation.decide.faults import lacks_evidence, repeats_after_rebo
 from outlast.remediation.decide.ladder import (
     DISRUPTIVE,
     REPAIRS,
+    UNTRIED,
     executable,
     held_by_witness,
     ladder_for,
@@ -35,6 +36,8 @@ from outlast.remediation.decide.pods import (
 from outlast.remediation.decide.settling import LOOK_S, hand_over_act, start_act
 from outlast.remediation.decide.story import Story
 
+NEVER_RAN_MAX = 3
+"""Repair Jobs that a node's kubelet never started, in one incident, before a human is called."""
 BUDGET_LOOK_S = 15.0
 """How often a limit that holds something back is looked at again, beside every change that may free it."""
 
@@ -49,6 +52,10 @@ def climb(story: Story, node: Node) -> None:
         return
     if rung is Rung.HOLD:
         _hold(story, "every step of the ladder was tried and the fault is still there")
+        return
+    stuck = sum(a.outcome is not None and a.outcome.result is Result.NEVER_RAN for a in story.status.attempts)
+    if rung is Rung.REBOOT and stuck >= NEVER_RAN_MAX:
+        _hold(story, f"{stuck} repair Jobs never started on this node: look at their image and events")
         return
     if held_by_witness(leading, rung):
         _wait(story, leading, f"only the monitor says so ({leading.code}); {rung} needs a second witness")
@@ -75,7 +82,7 @@ def _climbed(story: Story) -> bool:
 def _repaired(story: Story) -> bool:
     """Whether a repair of ours was carried out, so that a fault without proof of its end is its failure."""
     return any(
-        a.rung in REPAIRS and a.outcome is not None and a.outcome.result is not Result.CANCELLED
+        a.rung in REPAIRS and a.outcome is not None and a.outcome.result not in UNTRIED
         for a in story.status.attempts
     )
 

@@ -29,6 +29,8 @@ DISRUPTIVE: Final = frozenset(
     {Rung.REQUEST_CHECKPOINT, Rung.DRAIN, Rung.RESET_GPU, Rung.REBOOT, Rung.REPLACE}
 )
 REPAIRS: Final = frozenset({Rung.RESET_GPU, Rung.REBOOT, Rung.REPLACE})
+UNTRIED: Final = frozenset({Result.CANCELLED, Result.NEVER_RAN})
+"""Outcomes of an attempt that did nothing to the machine."""
 WITHOUT_EXECUTOR: Final = {
     Rung.RESET_GPU: "a GPU reset is not available yet: the node is rebooted instead",
     Rung.END_JOB: "ending one job is not available yet: the step is left out",
@@ -69,7 +71,7 @@ def held_by_witness(fault: Fault, rung: Rung) -> bool:
 
 def next_rung(rungs: tuple[Rung, ...], attempts: tuple[Attempt, ...], reboot_tries: int) -> Rung | None:
     """The first rung that is higher than all that were tried, or one more reboot where tries are left."""
-    tried = [a for a in attempts if a.outcome is not None and a.outcome.result is not Result.CANCELLED]
+    tried = [a for a in attempts if a.outcome is not None and a.outcome.result not in UNTRIED]
     height = max((a.rung.height for a in tried), default=-1)
     reboots = sum(a.rung is Rung.REBOOT for a in tried)
     for rung in rungs:

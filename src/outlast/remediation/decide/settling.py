@@ -16,7 +16,7 @@ from outlast.model.incident import Attempt, Phase, Result
 from outlast.model.names import ACCELERATED_HARDWARE_READY, REPAIR_LABEL
 from outlast.model.policy import AfterDrainDeadline, Rung
 from outlast.remediation.decide.budgets import storm_text
-from outlast.remediation.decide.faults import lacks_proof
+from outlast.remediation.decide.faults import is_ready, lacks_proof
 from outlast.remediation.decide.opening import HANDOVER_REASON
 from outlast.remediation.decide.pods import (
     counted_pods,
@@ -189,11 +189,7 @@ def _waits_for_boot(story: Story, node: Node, attempt: Attempt) -> bool:
         story.finish(attempt, Result.CANCELLED, "the repair Job was suspended before it ran")
         return False
     if story.past_deadline(attempt):
-        state = "the repair Job was never started" if job is None else f"the repair Job is {_phase(job)}"
-        story.acts.append(stop_act(story, node, attempt))
-        story.finish(attempt, Result.TIMED_OUT, f"no new boot in time; {state}")
-        story.tell("RebootTimedOut", f"no new boot in time; {state}", warning=True)
-        return False
+        return _out_of_time(story, node, attempt)
     if job is not None and job.status.failed and story.situation.pods is None:
         story.needs_pods = True
         return True
@@ -206,6 +202,31 @@ def _waits_for_boot(story: Story, node: Node, attempt: Attempt) -> bool:
     story.expect(Rung.REBOOT, "wait for a new boot of the machine", attempt.deadline_at)
     story.look_in(LOOK_S)
     return True
+
+
+def _out_of_time(story: Story, node: Node, attempt: Attempt) -> bool:
+    """No new boot by the deadline: the machine's failure only if the repair really ran, or could not."""
+    job, pods = story.situation.job, story.situation.pods
+    if pods is None:
+        story.needs_pods = True
+        return True
+    mine = [
+        pod
+        for pod in pods
+        if is_repair(pod, story.situation.namespace) and pod.metadata.labels[REPAIR_LABEL] == attempt.job_name
+    ]
+    ran = any(pod.status.phase != "Pending" for pod in mine) or (job is not None and job.status.failed > 0)
+    story.acts.append(stop_act(story, node, attempt))
+    if is_ready(node) and not ran:
+        # A missing image or a full quota says nothing about the machine, and may be so on every node.
+        text = "the repair pod never started in time on a node that answers: see its Job's events"
+        story.finish(attempt, Result.NEVER_RAN, text)
+        story.tell("RepairNeverRan", text, warning=True)
+        return False
+    state = "there is no repair Job" if job is None else f"the repair Job is {_phase(job)}"
+    story.finish(attempt, Result.TIMED_OUT, f"no new boot in time; {state}")
+    story.tell("RebootTimedOut", f"no new boot in time; {state}", warning=True)
+    return False
 
 
 def _refusal(situation: Situation, job_name: str) -> str:
