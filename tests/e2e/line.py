@@ -176,9 +176,7 @@ class Line:
     ) -> None:
         if error is not None:
             await asyncio.to_thread(self._tell)
-        for process in self.processes():
-            if process.started is not None:
-                await process.end(signal.SIGKILL)
+        await self.kill_processes()
         for box in self.boxes.values():
             box.close()
         try:
@@ -199,6 +197,12 @@ class Line:
         """All our processes, running or not."""
         own = [box.agent for box in self.boxes.values()]
         return [*own, self.controller] if self.controller is not None else own
+
+    async def kill_processes(self) -> None:
+        """kill -9 for all of ours that run."""
+        for process in self.processes():
+            if process.started is not None:
+                await process.end(signal.SIGKILL)
 
     # -- machines -------------------------------------------------------------------------------
 

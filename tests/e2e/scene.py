@@ -25,6 +25,8 @@ async def line_on(installation: Installation, folder: Path) -> AsyncIterator[Lin
         try:
             yield line
         finally:
+            # First the processes: a controller that is still there would write down again what is cleaned.
+            await line.kill_processes()
             await asyncio.to_thread(clean, line)
 
 

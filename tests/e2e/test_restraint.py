@@ -93,6 +93,12 @@ def status_of_policy(line: Line) -> tuple[str, str]:
     return (accepted[0]["status"], accepted[0]["message"]) if accepted else ("", "")
 
 
+def our_marks(line: Line, node: str) -> list[str]:
+    """Annotations that a block of ours sets on a node."""
+    marks = line.node(node)["metadata"].get("annotations", {})
+    return [key for key in marks if key.startswith(("outlast.dev/", "karpenter.sh/"))]
+
+
 def phase(line: Line, node: str) -> str:
     """Where the newest incident of a node stands."""
     incidents = line.incidents(node)
@@ -157,10 +163,8 @@ async def test_nothing_of_others_is_touched_until_a_good_policy_and_no_human_for
         own_installation.plane.kubectl("uncordon", "sick")
         incident = await until(lambda: closed(line, "sick"), "the incident is closed")
         assert incident["status"]["end"]["result"] == "CancelledByHuman"
-        left = line.node("sick")
-        assert "unschedulable" not in left["spec"]
-        marks = left["metadata"].get("annotations", {})
-        assert not [k for k in marks if k.startswith(("outlast.dev/", "karpenter.sh/"))], marks
+        await until(lambda: not our_marks(line, "sick"), "nothing of ours is left on the node")
+        assert "unschedulable" not in line.node("sick")["spec"]
         assert line.repairs == [] and line.reboots == []
 
 
