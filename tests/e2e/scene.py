@@ -57,7 +57,7 @@ def policy(mode: str = "Enforce", **spec: Any) -> Json:
         "spec": {
             "mode": mode,
             "nodeSelector": {NODE_LABEL: "gpu"},
-            "deadlines": {"drainSeconds": 120, "rebootSeconds": 120, "verifySeconds": 120},
+            "deadlines": {"drainSeconds": 300, "rebootSeconds": 120, "verifySeconds": 120},
             **spec,
         },
     }
