@@ -17,9 +17,12 @@ demo: $(STAMP)
 
 # What the machine lacks (Go, the control plane, kubectl, Chromium) is obtained first, where that is possible;
 # the last line says what had to be left out and how to get it.
+# Most of a run waits (for leases, proofs, processes), so workers outnumber cores; a file stays on one worker.
+WORKERS ?= 4
+
 test: $(STAMP)
 	@$(BIN)/python -m tests.obtain
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 obtain: $(STAMP)
 	@$(BIN)/python -m tests.obtain

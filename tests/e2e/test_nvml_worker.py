@@ -500,12 +500,13 @@ def test_a_worker_in_uninterruptible_sleep_is_left_behind_counted_and_capped(
 @in_a_loop
 async def test_release_says_when_it_could_not_let_go(nvml: FakeNvml, make: Make, frozen: FrozenMount) -> None:
     """A reset must not be tried while a stuck process of ours holds the GPU; no thread waits for it."""
+    threads_before = threading.active_count()
     reader = make(proc=Path("/proc"))
     nvml.action("nvmlDeviceGetSerial", f"dstate:{frozen.trap}", gpu=2)
     await reader.survey(nvml.addresses())
 
     assert not await reader.release()
-    assert threading.active_count() == 1
+    assert threading.active_count() == threads_before
 
     frozen.thaw()
     async with asyncio.timeout(20):
