@@ -61,15 +61,17 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """Short id of the checked-out commit, with a mark when the tree differs from it."""
-    answer = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=9"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=PAGE.parent,
-    )
-    return answer.stdout.strip() or "no commit"
+    """Short id of the checked-out commit, with a mark when the tree differs from it beside this page."""
+
+    def git(*arguments: str) -> str:
+        answer = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=False, cwd=PAGE.parent.parent
+        )
+        return answer.stdout.strip()
+
+    short = git("rev-parse", "--short=9", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!docs/{PAGE.name}")
+    return f"{short or 'no commit'}{'-dirty' if changed else ''}"
 
 
 def render(section: Section, load: float) -> str:
