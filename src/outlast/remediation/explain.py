@@ -19,10 +19,10 @@ from outlast.model.policy import Mode, RemediationPolicy, RemediationPolicySpec,
 from outlast.remediation.decide.ladder import executable, held_by_witness, ladder_for, remarks
 from outlast.remediation.decide.opening import hands_off
 from outlast.remediation.decide.pods import full_name, to_move
-from outlast.remediation.page import ExplainPage, Line, Milestone, State
+from outlast.remediation.page import ExplainPage, Line, State
 from outlast.remediation.standing import by_health, not_ready
+from outlast.remediation.timeline import BAD_RESULTS, timeline
 
-BAD_RESULTS: Final = (Result.FAILED, Result.TIMED_OUT, Result.NEVER_RAN)
 EVIDENCE_LINES_MAX: Final = 12
 POD_LINES_MAX: Final = 20
 
@@ -101,7 +101,7 @@ def explain(
         next=_next(incident),
         overrule=_overrule(incident, node, policy),
         pods=_pods(incident, pods),
-        timeline=_timeline(incident),
+        timeline=timeline(incident),
     )
 
 
@@ -320,42 +320,6 @@ def _pods(incident: Incident, pods: tuple[Pod, ...] | None) -> tuple[Line, ...]:
         state = "ending" if pod.metadata.deletion_timestamp is not None else pod.status.phase.lower()
         lines.append(Line(head=name, text=held or state, bad=bool(held)))
     return tuple(lines)
-
-
-_SPANS: Final = {
-    Rung.REQUEST_CHECKPOINT: "checkpoint",
-    Rung.DRAIN: "drain",
-    Rung.REBOOT: "repair",
-    Rung.REPLACE: "replace",
-}
-
-
-def _timeline(incident: Incident) -> tuple[Milestone, ...]:
-    """Each attempt as a span, in order; a reboot ends when the machine is back, its check is a span too."""
-    times, status = incident.status.timings, incident.status
-    end = status.end.at if status.end is not None else None
-    milestones = []
-    if times.detected_at is not None:
-        milestones.append(
-            Milestone(name="detect", started_at=times.detected_at, ended_at=times.blocked_at or end)
-        )
-    for attempt in status.attempts:
-        name = _SPANS.get(attempt.rung)
-        if name is None:
-            continue
-        outcome = attempt.outcome
-        stop = outcome.at if outcome is not None else end
-        failed = outcome is not None and outcome.result in BAD_RESULTS
-        back = times.came_back_at
-        came_back = back is not None and attempt.started_at <= back and (stop is None or back <= stop)
-        if attempt.rung is Rung.REBOOT and back is not None and came_back:
-            milestones.append(Milestone(name=name, started_at=attempt.started_at, ended_at=back))
-            milestones.append(Milestone(name="verify", started_at=back, ended_at=stop, failed=failed))
-        else:
-            milestones.append(
-                Milestone(name=name, started_at=attempt.started_at, ended_at=stop, failed=failed)
-            )
-    return tuple(milestones)
 
 
 def _without_incident(
