@@ -19,7 +19,7 @@ import pytest
 from outlast.adapters.clock import SystemClock
 from outlast.adapters.kubernetes import KubernetesCluster, access_with_token
 from outlast.model.cluster import NODES, Condition
-from outlast.model.health import NODE_HEALTHS, NodeHealthStatus
+from outlast.model.health import NODE_HEALTHS, Fault, NodeHealthStatus
 from outlast.model.names import GPU_FABRIC_READY, GPU_MONITOR_READY, GPU_READY, RDMA_READY
 from outlast.ports.cluster import NotFound
 from outlast.schema.crds import definitions
@@ -225,18 +225,23 @@ async def test_garbage_in_the_kernel_log_harms_nobody(tmp_path: Path) -> None:
         there.raw(b"\x00\xff\xfe\n4,1\n4,2,3\n;;;;\n\n 4,x,y,z;NVRM: Xid (PCI:0000:10:1c): 79\n")
         there.raw(b"4,7,7,-;" + b"NVRM: Xid (" * 100_000 + b"\n")
         there.raw(b"12,8,8,-;NVRM: Xid (PCI:0000:10:1c): 79, from user space\n")
-        for row in SAMPLES.read_bytes().splitlines()[1:]:
+        for sequence, row in enumerate(SAMPLES.read_bytes().splitlines()[1:], 9):
             kind, _, _, line = row.split(b"\t", 3)
             if kind == b"negative":
-                there.raw(b"4,9,9,-;" + line + b"\n")
+                there.raw(b"4,%d,%d,-;" % (sequence, sequence) + line + b"\n")
         there._sequence = 1000
         there.xid(0, 13, "an application")
-        await asyncio.sleep(1.0)
-        condition = await there.condition(GPU_READY)
-        assert condition is not None
-        assert condition.status == "True"
         there.xid(2, 79)
+        # The log is read in order: once the last line is judged, all before it were.
         await there.until(GPU_READY, "False", "GpuFellOffBus")
+
+        async def said() -> tuple[Fault, ...]:
+            return (await there.health()).faults
+
+        faults = await eventually(said)
+        assert [(f.code, f.gpu.pci_address if f.gpu else "") for f in faults] == [
+            ("xid/79", there.nvml.address(2))
+        ]
 
 
 @pytest.mark.asyncio

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import cache
-from typing import Any, Final
-from urllib.parse import quote, urlencode
+from typing import Any
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -13,8 +13,6 @@ from outlast.remediation.page import State
 from outlast.web.standing import slug
 from outlast.web.views.fleet import Filter, Group, Headline, Tile
 from outlast.web.wording import clock_time, clock_time_ms
-
-PAGES: Final = ("fleet", "incidents", "incident", "node", "policy")
 
 
 @cache
@@ -88,8 +86,3 @@ def group_part(group: Group, index: int) -> str:
     """The heading of one group."""
     macros: Any = _environment().get_template("parts.html").module
     return str(macros.group_head(group, index))
-
-
-def path_of(kind: str, name: str) -> str:
-    """The address of an object's page."""
-    return f"/{kind}/{quote(name, safe='')}"

@@ -182,11 +182,6 @@ class Catalogue:
         group, _, version = api_version.rpartition("/")
         return self.find(group, version, plural)
 
-    def by_kind(self, api_version: str, kind: str) -> Resource | None:
-        """The row of an object reference, of any version of its group."""
-        group = api_version.rpartition("/")[0]
-        return next((r for r in self._rows.values() if r.group == group and r.kind == kind), None)
-
     def stored(self, key: tuple[str, str]) -> Resource | None:
         """The row for a storage key."""
         return next((r for r in self._rows.values() if r.key == key), None)
