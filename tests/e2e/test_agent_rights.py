@@ -477,7 +477,7 @@ def test_the_agent_publishes_its_four_conditions(cast: Cast) -> None:
     """By strategic merge with the uid; flips, heartbeats and removal included; others stay as they are."""
     uid = cast.node()["metadata"]["uid"]
     foreign = [c for c in cast.node()["status"]["conditions"] if not c["type"].startswith(("GPU", "RDMA"))]
-    ours = ("GPUReady", "GPUFabricReady", "RDMAReady", "GPUMonitorReady")
+    ours = ("GPUReady", "GPUFabricReady", "RDMAReady", "GPUMonitorReady", "HostReady")
     for status in ("Unknown", "True", "False"):
         body = {"metadata": {"uid": uid}} | conditions(
             *(condition(t, status, message="m" * 1024) for t in ours)

@@ -7,6 +7,7 @@ is in one value, saved to disk before the log position, so a restart loses no fa
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 
 import structlog
@@ -25,7 +26,7 @@ from outlast.health.verdict.judge import Input
 from outlast.model.observation import GpuSurvey, KernelRecord
 from outlast.ports.clock import Clock
 from outlast.ports.cluster import Cluster, EventRecorder
-from outlast.ports.node import GpuReader, KernelLog, Machine, PciBus, StateFile
+from outlast.ports.node import GpuReader, KernelLog, Machine, PciBus, Polled, StateFile, Wanted
 
 log = structlog.get_logger("outlast.agent")
 
@@ -47,6 +48,7 @@ class Agent:
         options: Options,
         events: EventRecorder | None = None,
         catalogue: Catalogue | None = None,
+        polled: Sequence[Polled] = (),
     ) -> None:
         self._kernel_log = kernel_log
         self._gpu_reader = gpu_reader
@@ -56,6 +58,7 @@ class Agent:
         self._clock = clock
         self._rng = rng
         self._options = options
+        self._polled = [(source, asyncio.Event()) for source in polled]
         self._teller = Teller(options.node_name, clock, events)
         self._catalogue = catalogue if catalogue is not None else builtin()
         self.conditions = ConditionPublisher(cluster, options, clock, rng)
@@ -80,6 +83,7 @@ class Agent:
             "judge": self._judge_for_ever(),
             "gpu poll": self._poll_gpus(),
             "pci poll": self._poll_bus(),
+            **{f"{source.name} poll": self._poll(source, probe) for source, probe in self._polled},
             "publish conditions": self.conditions.run(),
             "publish NodeHealth": self.node_health.run(),
             "own node": self.conditions.follow(),
@@ -92,6 +96,8 @@ class Agent:
                     group.create_task(loop, name=f"{self._options.node_name}: {name}")
         finally:
             self._save()
+            for source, _ in self._polled:
+                await source.surveyor.aclose()
 
     # --- sources
 
@@ -125,6 +131,16 @@ class Agent:
             self._inbox.append(self._machine.facts())
             self._deliver(self._pci.survey())
 
+    async def _poll(self, source: Polled, probe: asyncio.Event) -> None:
+        while True:
+            self._deliver(await source.surveyor.survey(self._wanted()))
+            await news_or_time(probe, self._clock, source.interval_s)
+
+    def _wanted(self) -> Wanted:
+        pci, gpu = self._state.pci, self._state.gpu
+        pids = {pid for reading in (gpu.gpus if gpu else ()) for pid in reading.process_ids or ()}
+        return Wanted(tuple(counted(pci)) if pci else (), tuple(sorted(pids)))
+
     def _deliver(self, reading: Input) -> None:
         self._inbox.append(reading)
         self._mail.set()
@@ -148,6 +164,8 @@ class Agent:
         if answer.probe:
             self._probe_gpu.set()
             self._probe_pci.set()
+            for _, probe in self._polled:
+                probe.set()
         self._teller.tell(before, answer, self.conditions.node_uid)
         self._save_due.set()
         if self._has_looked(now):

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     GPUS_HEALTHY = "GpusHealthy"
     FABRIC_HEALTHY = "FabricHealthy"
     RDMA_HEALTHY = "RdmaHealthy"
+    HOST_HEALTHY = "HostHealthy"
     MONITOR_HEALTHY = "MonitorHealthy"
     # faults of a GPU
     GPU_FELL_OFF_BUS = "GpuFellOffBus"
@@ -100,6 +101,9 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     Reason.RDMA_HEALTHY: ReasonText("RDMAReady=True", "All expected EFA devices are present.", "Nothing."),
     Reason.MONITOR_HEALTHY: ReasonText(
         "GPUMonitorReady=True", "NVML, the kernel log and the PCI bus all answer.", "Nothing."
+    ),
+    Reason.HOST_HEALTHY: ReasonText(
+        "HostReady=True", "No fault of disks, memory or the kernel stands.", "Nothing."
     ),
     Reason.GPU_FELL_OFF_BUS: ReasonText(
         _GPU, "The driver lost the GPU on PCIe (Xid 79 or its text without a number).", _REBOOT

@@ -19,6 +19,7 @@ from outlast.model.names import (
     GPU_FABRIC_READY,
     GPU_MONITOR_READY,
     GPU_READY,
+    HOST_READY,
     RDMA_READY,
 )
 
@@ -49,6 +50,8 @@ class Subsystem(StrEnum):
     FABRIC = "Fabric"
     RDMA = "RDMA"
     MONITOR = "Monitor"
+    HOST = "Host"
+    """The machine around the GPUs: its disks, its memory, its kernel."""
 
     @property
     def condition_type(self) -> str:
@@ -61,6 +64,7 @@ _CONDITION_TYPES = {
     Subsystem.FABRIC: GPU_FABRIC_READY,
     Subsystem.RDMA: RDMA_READY,
     Subsystem.MONITOR: GPU_MONITOR_READY,
+    Subsystem.HOST: HOST_READY,
 }
 
 

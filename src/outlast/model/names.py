@@ -20,7 +20,8 @@ GPU_READY: Final = "GPUReady"
 GPU_FABRIC_READY: Final = "GPUFabricReady"
 RDMA_READY: Final = "RDMAReady"
 GPU_MONITOR_READY: Final = "GPUMonitorReady"
-AGENT_CONDITIONS: Final = (GPU_READY, GPU_FABRIC_READY, RDMA_READY, GPU_MONITOR_READY)
+HOST_READY: Final = "HostReady"
+AGENT_CONDITIONS: Final = (GPU_READY, GPU_FABRIC_READY, RDMA_READY, GPU_MONITOR_READY, HOST_READY)
 
 # Karpenter's trigger on AWS; the controller owns it and writes False only as the last rung.
 ACCELERATED_HARDWARE_READY: Final = "AcceleratedHardwareReady"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+import msgspec
+
 from outlast.model.observation import (
     GpuSurvey,
     KernelLogCaughtUp,
@@ -16,6 +18,7 @@ from outlast.model.observation import (
     KernelRecord,
     MachineFacts,
     PciSurvey,
+    Survey,
 )
 
 KernelLogItem = KernelRecord | KernelLogGap | KernelLogCaughtUp | KernelLogLost
@@ -46,6 +49,34 @@ class GpuReader(Protocol):
         True when no process of ours holds a GPU any more.
         """
         ...
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is known by now, for sources that look at one thing closer than at others."""
+
+    gpu_addresses: tuple[str, ...] = ()
+    process_ids: tuple[int, ...] = ()
+    """Host process ids that NVML last listed on GPUs."""
+
+
+class Surveyor(Protocol):
+    """Any other polled source: network devices, services, processes, DCGM, disks."""
+
+    async def survey(self, wanted: Wanted) -> Survey:
+        """Look once; returns within the adapter's stated deadline, and its own failure is in the answer."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of everything at once; waits for nothing that may hang."""
+        ...
+
+
+class Polled(msgspec.Struct, frozen=True):
+    """A source and how often it is asked."""
+
+    surveyor: Surveyor
+    interval_s: float
+    name: str
 
 
 class PciBus(Protocol):

@@ -146,7 +146,7 @@ async def test_other_conditions_and_fields_are_left_alone() -> None:
             assert kept is not None
             assert (kept.status, kept.reason) == ("True", "KubeletReady")
             assert [c.type for c in node.status.conditions].count("Ready") == 1
-            assert len(node.status.conditions) == 5
+            assert len(node.status.conditions) == 6
 
 
 async def test_nothing_is_lost_while_the_api_server_is_away() -> None:

@@ -43,6 +43,8 @@ def test_healthy_needs_a_completed_check() -> None:
     scene = Scene(checked=False)
     assert scene.says() == ("Unknown", "NotYetChecked")
     assert scene.status.checked_at is None
+    scene.tell(KernelLogCaughtUp())
+    assert scene.says() == ("Unknown", "NotYetChecked")
     scene.poll()
     assert scene.says() == ("Healthy", "GpusHealthy")
     assert scene.status.checked_at is not None

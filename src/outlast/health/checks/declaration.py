@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 
 from outlast.health.catalogue import Catalogue
+from outlast.health.counters import CounterBook
 from outlast.health.finding import Assessment, Event
 from outlast.health.sources.facts import Fact
-from outlast.model.observation import GpuSurvey, PciSurvey
+from outlast.model.observation import GpuSurvey, PciSurvey, Survey
 
-
-class Source(StrEnum):
-    """Which new reading makes a level check run."""
-
-    GPU = "NVML"
-    PCI = "PCI"
+S = TypeVar("S", bound=Survey)
 
 
 class KnownGpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +46,19 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """The driver or the machine came up moments ago and not everything has been seen once."""
     kernel_log_lost: str
     """Why the kernel log cannot be read; empty while it can."""
+    instance_type: str = ""
+    surveys: Mapping[str, Survey] = {}
+    """The newest survey of each further source."""
+    counters: CounterBook = CounterBook()
+
+    def newest(self, kind: type[S]) -> S | None:
+        """The newest survey of this kind, or None before there was one."""
+        survey = self.surveys.get(kind.source)
+        return survey if isinstance(survey, kind) else None
+
+    def grown(self, device: str, name: str, within_s: float) -> int | None:
+        """By how much a counter grew within the last seconds; None when that cannot be known."""
+        return self.counters.grown(device, name, within_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,6 @@ class LevelCheck:
 
     name: str
     about: str
-    sources: frozenset[Source]
+    sources: frozenset[type[Survey]]
     run: Callable[[View], Assessment | None]
     """None: this poll could not judge anything, so nothing opens and nothing clears."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from outlast.health.checks.declaration import LevelCheck, Source, View
+from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
@@ -52,14 +52,14 @@ def run(view: View) -> Assessment | None:
         proof=Proof.LEVEL_GOOD,
         polls=PRESENCE_POLLS,
         device=DEVICE,
-        source=Source.PCI,
+        source=PciSurvey.source,
         text=text,
         summary=f"{text}.",
     )
     return Assessment(check=NAME, bad=(level,))
 
 
-CHECK: Final = LevelCheck(NAME, "EFA devices on the bus", frozenset({Source.PCI}), run)
+CHECK: Final = LevelCheck(NAME, "EFA devices on the bus", frozenset({PciSurvey}), run)
 
 
 def _some(addresses: list[str]) -> str:

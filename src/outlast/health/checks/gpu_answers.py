@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from outlast.health.checks.declaration import LevelCheck, Source, View
+from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
+from outlast.model.observation import GpuSurvey
 
 NAME: Final = "gpu_answers"
 LOST_POLLS: Final = 2
@@ -69,7 +70,7 @@ def run(view: View) -> Assessment | None:
             proof=Proof.READABLE,
             polls=meaning.polls,
             gpu=gpu.pci_address,
-            source=Source.GPU,
+            source=GpuSurvey.source,
             text=f"NVML: {gpu.error}",
             summary=f"GPU {gpu.pci_address} {meaning.text}.",
         )
@@ -80,4 +81,4 @@ def run(view: View) -> Assessment | None:
     return Assessment(check=NAME, bad=tuple(bad), covers=covers)
 
 
-CHECK: Final = LevelCheck(NAME, "GPUs in NVML", frozenset({Source.GPU}), run)
+CHECK: Final = LevelCheck(NAME, "GPUs in NVML", frozenset({GpuSurvey}), run)

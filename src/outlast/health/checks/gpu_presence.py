@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from outlast.health.checks.declaration import LevelCheck, Source, View
+from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
@@ -47,7 +47,7 @@ def run(view: View) -> Assessment | None:
     return Assessment(check=NAME, bad=tuple(bad))
 
 
-CHECK: Final = LevelCheck(NAME, "GPUs on the PCI bus", frozenset({Source.PCI}), run)
+CHECK: Final = LevelCheck(NAME, "GPUs on the PCI bus", frozenset({PciSurvey}), run)
 
 
 def _missing(view: View, present: set[str], missing: int) -> list[Level]:
@@ -79,7 +79,7 @@ def _lost(gpu: str, code: str, reason: Reason, text: str, summary: str) -> Level
         proof=Proof.READABLE,
         polls=PRESENCE_POLLS,
         gpu=gpu,
-        source=Source.PCI,
+        source=PciSurvey.source,
         text=text,
         summary=summary,
     )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from outlast.health.checks.declaration import LevelCheck, Source, View
+from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.checks.gpu_presence import counted
 from outlast.health.finding import RANK_LAST, Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
-from outlast.model.observation import SurveyProblem
+from outlast.model.observation import GpuSurvey, SurveyProblem
 
 NAME: Final = "monitor"
 KEY: Final = "diagnostics"
@@ -63,7 +63,7 @@ def run(view: View) -> Assessment | None:
     return Assessment(check=NAME, bad=(level,))
 
 
-CHECK: Final = LevelCheck(NAME, "the tools that vouch for the GPUs", frozenset({Source.GPU}), run)
+CHECK: Final = LevelCheck(NAME, "the tools that vouch for the GPUs", frozenset({GpuSurvey}), run)
 
 
 def _has_gpus(view: View) -> bool:
@@ -83,7 +83,7 @@ def _level(code: str, reason: Reason, text: str, summary: str, polls: int, gpu: 
         clean_polls=CLEAN_SURVEYS,
         clean_span_s=0.0,
         device=KEY,
-        source=Source.GPU,
+        source=GpuSurvey.source,
         text=text if not gpu else f"{text} (GPU {gpu})",
         summary=summary,
     )

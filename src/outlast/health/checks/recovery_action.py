@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from outlast.health.checks.declaration import LevelCheck, Source, View
+from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
+from outlast.model.observation import GpuSurvey
 
 NAME: Final = "recovery_action"
 
@@ -91,7 +92,7 @@ def run(view: View) -> Assessment | None:
                 rank=action.rank,
                 proof=action.proof,
                 gpu=gpu.pci_address,
-                source=Source.GPU,
+                source=GpuSurvey.source,
                 text=f"recovery action {gpu.recovery_action}",
                 summary=f"GPU {gpu.pci_address}: {action.text}",
             )
@@ -99,4 +100,4 @@ def run(view: View) -> Assessment | None:
     return Assessment(check=NAME, bad=tuple(bad), covers=frozenset(gpu.pci_address for gpu in read))
 
 
-CHECK: Final = LevelCheck(NAME, "what the driver asks for", frozenset({Source.GPU}), run)
+CHECK: Final = LevelCheck(NAME, "what the driver asks for", frozenset({GpuSurvey}), run)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from outlast.health.checks.declaration import LevelCheck, Source, View
+from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
+from outlast.model.observation import GpuSurvey
 
 NAME: Final = "row_remap"
 RANK_FAILED: Final = 3
@@ -35,7 +36,7 @@ def run(view: View) -> Assessment | None:
                     gpu=gpu.pci_address,
                     subsystem=Subsystem.GPU,
                     scope=Scope.GPU,
-                    source=Source.GPU,
+                    source=GpuSurvey.source,
                     text="row remapper: failure",
                     summary=f"GPU {gpu.pci_address} could not replace a bad memory row; replace the board.",
                 )
@@ -51,7 +52,7 @@ def run(view: View) -> Assessment | None:
                     gpu=gpu.pci_address,
                     subsystem=Subsystem.GPU,
                     scope=Scope.GPU,
-                    source=Source.GPU,
+                    source=GpuSurvey.source,
                     text="row remapper: pending",
                     summary=f"GPU {gpu.pci_address} replaces a bad memory row at its next reset.",
                 )
@@ -59,4 +60,4 @@ def run(view: View) -> Assessment | None:
     return Assessment(check=NAME, bad=tuple(bad), covers=frozenset(gpu.pci_address for gpu in read))
 
 
-CHECK: Final = LevelCheck(NAME, "memory rows replaced by spare ones", frozenset({Source.GPU}), run)
+CHECK: Final = LevelCheck(NAME, "memory rows replaced by spare ones", frozenset({GpuSurvey}), run)

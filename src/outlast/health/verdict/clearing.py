@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 import msgspec
@@ -16,7 +17,7 @@ from outlast.health.finding import Proof
 from outlast.health.verdict.levels import expected, vouches
 from outlast.health.verdict.state import FaultCode, JudgeState, Moment, OpenFault, Unexplained
 from outlast.model.health import Subsystem
-from outlast.model.observation import GpuReading, PciDevice
+from outlast.model.observation import GpuReading, GpuSurvey, PciDevice
 
 CLEAN_POLLS: Final = 2
 CLEAN_SPAN_S: Final = 60.0
@@ -37,14 +38,14 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def after_poll(
-    state: JudgeState, subsystems: frozenset[Subsystem], catalogue: Catalogue, now: Moment
+    state: JudgeState, source: str, catalogue: Catalogue, now: Moment
 ) -> tuple[JudgeState, tuple[Ended, ...]]:
-    """Count one poll towards the proofs of faults of these subsystems; those proven are over."""
+    """Count one poll of a source towards the proofs of its faults; those proven are over."""
     if not state.faults and not state.unexplained:
         return state, ()
     faults, ended = [], []
     for fault in state.faults:
-        if fault.root.subsystem not in subsystems:
+        if fault.root.polled_by != source:
             faults.append(fault)
             continue
         if _left(state, fault, catalogue):
@@ -56,7 +57,7 @@ def after_poll(
         else:
             faults.append(polled)
     unexplained = state.unexplained
-    if Subsystem.GPU in subsystems:
+    if source == GpuSurvey.source:
         unexplained = tuple(e for e in (_explained(state, e, catalogue, now) for e in unexplained) if e)
     return msgspec.structs.replace(state, faults=tuple(faults), unexplained=unexplained), tuple(ended)
 
@@ -92,7 +93,14 @@ def _holds(state: JudgeState, fault: OpenFault, catalogue: Catalogue, now: Momen
     keys = {fault.key, fault.key.partition("/")[0]}
     if any(entry.level.key in keys for entry in state.levels):
         return False
+    if any(not _looked_again(state, fault, code) for code in fault.codes):
+        return False
     return all(_PROOFS[code.proof](state, fault, code, catalogue, now) for code in fault.codes)
+
+
+def _looked_again(state: JudgeState, fault: OpenFault, code: FaultCode) -> bool:
+    """A check that found the fault must have judged since: a source that is silent proves nothing."""
+    return not code.check or state.judged.get(code.check, -inf) > fault.evidence_monotonic
 
 
 def _left(state: JudgeState, fault: OpenFault, catalogue: Catalogue) -> bool:

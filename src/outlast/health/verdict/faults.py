@@ -21,7 +21,8 @@ from outlast.health.verdict.state import (
     Moment,
     OpenFault,
 )
-from outlast.model.health import EVIDENCE_MAX, EVIDENCE_TEXT_MAX, Evidence, FaultState, GpuIdentity
+from outlast.model.health import EVIDENCE_MAX, EVIDENCE_TEXT_MAX, Evidence, FaultState, GpuIdentity, Subsystem
+from outlast.model.observation import GpuSurvey, PciSurvey
 
 EVIDENCE_PER_CODE_MAX: Final = 2
 SEEN_AGAIN_S: Final = 60.0
@@ -37,18 +38,18 @@ def join_event(state: JudgeState, event: Event, now: Moment, *, may_open: bool) 
     return _replace(state, found, _joined(found, event, state.boot_id, now))
 
 
-def join_level(state: JudgeState, level: Level, now: Moment) -> JudgeState:
+def join_level(state: JudgeState, level: Level, check: str, source: str, now: Moment) -> JudgeState:
     """A level that stands confirms the fault on its key, whatever its age, or opens one."""
     same = [fault for fault in state.faults if fault.key == level.key]
     found = next((fault for fault in same if _has(fault, level.code)), None)
     if found is None:
         found = min(same, key=lambda fault: fault.root.rank, default=None)
     if found is None:
-        return _open(state, level, now)
+        return _open(state, level, now, check, source)
     if _has(found, level.code) and found.state is FaultState.OPEN:
         # Known already: a level that simply goes on being so is no news, and no write.
         return _replace(state, found, msgspec.structs.replace(found, evidence_monotonic=now.monotonic))
-    return _replace(state, found, _joined(found, level, state.boot_id, now))
+    return _replace(state, found, _joined(found, level, state.boot_id, now, check, source))
 
 
 def find(state: JudgeState, event: Event) -> OpenFault | None:
@@ -91,7 +92,7 @@ def _replace(state: JudgeState, old: OpenFault, new: OpenFault) -> JudgeState:
     )
 
 
-def _open(state: JudgeState, finding: Finding, now: Moment) -> JudgeState:
+def _open(state: JudgeState, finding: Finding, now: Moment, check: str = "", source: str = "") -> JudgeState:
     if len(state.faults) >= FAULTS_KEPT_MAX:
         return msgspec.structs.replace(state, faults_dropped=state.faults_dropped + 1)
     event = finding if isinstance(finding, Event) else None
@@ -99,7 +100,7 @@ def _open(state: JudgeState, finding: Finding, now: Moment) -> JudgeState:
     fault = OpenFault(
         id=_fault_id(state, finding),
         key=finding.key,
-        codes=(_code(finding),),
+        codes=(_code(finding, check, source),),
         opened_at=now.wall,
         last_seen_at=now.wall,
         boot_id=state.boot_id,
@@ -118,13 +119,15 @@ def _open(state: JudgeState, finding: Finding, now: Moment) -> JudgeState:
     return msgspec.structs.replace(state, faults=(*state.faults, fault))
 
 
-def _joined(fault: OpenFault, finding: Finding, boot_id: str, now: Moment) -> OpenFault:
+def _joined(
+    fault: OpenFault, finding: Finding, boot_id: str, now: Moment, check: str = "", source: str = ""
+) -> OpenFault:
     event = finding if isinstance(finding, Event) else None
     live = event is None or not event.replayed
     leads = event is not None and finding.rank < RANK_LAST
     codes = fault.codes
     if not _has(fault, finding.code) and (len(codes) < CODES_PER_FAULT_MAX):
-        codes = (*codes, _code(finding))
+        codes = (*codes, _code(finding, check, source))
     news = codes is not fault.codes or (live and fault.state is not FaultState.OPEN)
     evidence, evidence_codes = _with_evidence(fault, finding, now)
     news = news or evidence is not fault.evidence
@@ -177,7 +180,7 @@ def _fault_id(state: JudgeState, finding: Finding) -> str:
     return f"{where}_{state.boot_id[:8] or 'boot'}_{what}"
 
 
-def _code(finding: Finding) -> FaultCode:
+def _code(finding: Finding, check: str, source: str) -> FaultCode:
     level = finding if isinstance(finding, Level) else None
     return FaultCode(
         code=finding.code,
@@ -190,9 +193,21 @@ def _code(finding: Finding) -> FaultCode:
         scope=finding.scope,
         summary=finding.summary,
         level=level is not None,
+        check=check,
+        polled_by=source or _EVENT_POLLS[finding.subsystem],
         clean_polls=level.clean_polls if level else 2,
         clean_span_s=level.clean_span_s if level else 60.0,
     )
+
+
+_EVENT_POLLS: Final = {
+    Subsystem.GPU: GpuSurvey.source,
+    Subsystem.FABRIC: GpuSurvey.source,
+    Subsystem.MONITOR: GpuSurvey.source,
+    Subsystem.RDMA: PciSurvey.source,
+    Subsystem.HOST: PciSurvey.source,
+}
+"""Whose polls count towards the proof of what the kernel log alone has said."""
 
 
 def _evidence(finding: Finding, now: Moment) -> Evidence:

@@ -14,10 +14,10 @@ from outlast.health.catalogue import Catalogue
 from outlast.health.verdict import report
 from outlast.health.verdict.clearing import Ended, after_gap, after_poll
 from outlast.health.verdict.events import absorb_record, next_due, release_due
-from outlast.health.verdict.levels import absorb_gpu, absorb_pci
+from outlast.health.verdict.levels import absorb_gpu, absorb_pci, absorb_survey
 from outlast.health.verdict.state import STALE_S, WITNESS_S, JudgeState, Moment, OpenFault, rebooted
 from outlast.model.cluster import Condition
-from outlast.model.health import FaultClass, FaultState, NodeHealthStatus, Subsystem
+from outlast.model.health import FaultClass, FaultState, NodeHealthStatus
 from outlast.model.observation import (
     GpuSurvey,
     KernelLogCaughtUp,
@@ -26,16 +26,14 @@ from outlast.model.observation import (
     KernelRecord,
     MachineFacts,
     PciSurvey,
+    Survey,
 )
 
-Input = KernelRecord | KernelLogGap | KernelLogCaughtUp | KernelLogLost | GpuSurvey | PciSurvey | MachineFacts
+Input = KernelRecord | KernelLogGap | KernelLogCaughtUp | KernelLogLost | Survey | MachineFacts
 
 LEAKED_WORKERS_WITNESS: Final = 2
 """This many workers stuck in the kernel are a second witness that the driver is wedged."""
 WITNESS_FAULT_CODES: Final = frozenset({"xid/119", "xid/120", "gsp/silent"})
-
-_ON_GPU_POLL: Final = frozenset({Subsystem.GPU, Subsystem.FABRIC, Subsystem.MONITOR})
-_ON_PCI_POLL: Final = frozenset({Subsystem.RDMA})
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +87,13 @@ def _absorb(
             return absorb_record(state, reading, catalogue, now), ()
         case GpuSurvey():
             state = absorb_gpu(state, reading, catalogue, now)
-            return after_poll(state, _ON_GPU_POLL, catalogue, now)
+            return after_poll(state, reading.source, catalogue, now)
         case PciSurvey():
             state = absorb_pci(state, reading, catalogue, now)
-            return after_poll(state, _ON_PCI_POLL, catalogue, now)
+            return after_poll(state, reading.source, catalogue, now)
+        case Survey():
+            state = absorb_survey(state, reading, catalogue, now)
+            return after_poll(state, reading.source, catalogue, now)
         case KernelLogGap():
             return after_gap(state), ()
         case KernelLogLost():

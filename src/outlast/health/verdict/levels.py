@@ -11,14 +11,15 @@ import msgspec
 
 from outlast.health.catalogue import Catalogue
 from outlast.health.checks import LEVEL_CHECKS
-from outlast.health.checks.declaration import Expected, KnownGpu, Source, View
+from outlast.health.checks.declaration import Expected, KnownGpu, View
 from outlast.health.checks.efa_presence import working
 from outlast.health.checks.gpu_presence import VM_DRIVER, counted
+from outlast.health.counters import absorb
 from outlast.health.finding import Assessment
 from outlast.health.verdict.faults import join_level
 from outlast.health.verdict.state import JudgeState, LevelState, Moment
 from outlast.model.health import GPUS_MAX
-from outlast.model.observation import GpuSurvey, PciSurvey
+from outlast.model.observation import GpuSurvey, PciSurvey, Survey
 
 EFA_MAX = 64
 
@@ -28,7 +29,7 @@ def absorb_pci(state: JudgeState, survey: PciSurvey, catalogue: Catalogue, now: 
     state = msgspec.structs.replace(state, pci=survey)
     if survey.readable:
         state = _learn_from_bus(state, survey, catalogue)
-    return _run(state, Source.PCI, catalogue, now)
+    return _run(state, survey, catalogue, now)
 
 
 def absorb_gpu(state: JudgeState, survey: GpuSurvey, catalogue: Catalogue, now: Moment) -> JudgeState:
@@ -37,7 +38,17 @@ def absorb_gpu(state: JudgeState, survey: GpuSurvey, catalogue: Catalogue, now: 
     if vouches(survey):
         state = msgspec.structs.replace(state, surveyed=now.monotonic, checked_at=_checked_at(state, now))
         state = _learn_identities(state, survey, catalogue)
-    return _run(state, Source.GPU, catalogue, now)
+    return _run(state, survey, catalogue, now)
+
+
+def absorb_survey(state: JudgeState, survey: Survey, catalogue: Catalogue, now: Moment) -> JudgeState:
+    """A new look by any other source."""
+    state = msgspec.structs.replace(
+        state,
+        surveys={**state.surveys, survey.source: survey},
+        surveyed_at={**state.surveyed_at, survey.source: now.monotonic},
+    )
+    return _run(state, survey, catalogue, now)
 
 
 def vouches(survey: GpuSurvey | None) -> bool:
@@ -68,10 +79,12 @@ def _checked_at(state: JudgeState, now: Moment) -> datetime | None:
     return now.wall if state.pci is not None and state.pci.readable else state.checked_at
 
 
-def _run(state: JudgeState, source: Source, catalogue: Catalogue, now: Moment) -> JudgeState:
+def _run(state: JudgeState, survey: Survey, catalogue: Catalogue, now: Moment) -> JudgeState:
+    book = absorb(state.counters, survey.counters(), now.monotonic)
+    state = msgspec.structs.replace(state, counters=book)
     late = initializing(state, now)
     for check in LEVEL_CHECKS:
-        if source not in check.sources:
+        if type(survey) not in check.sources:
             continue
         complete = state.gpus_complete if check.name.startswith("gpu") else state.efa_complete
         view = View(
@@ -80,13 +93,17 @@ def _run(state: JudgeState, source: Source, catalogue: Catalogue, now: Moment) -
             gpu=state.gpu,
             initializing=late and not complete,
             kernel_log_lost=state.kernel_log_lost,
+            instance_type=state.instance_type,
+            surveys=state.surveys,
+            counters=state.counters,
         )
         assessment = check.run(view)
         if assessment is not None:
-            state = _count(state, assessment)
+            judged = {**state.judged, check.name: now.monotonic}
+            state = msgspec.structs.replace(_count(state, assessment), judged=judged)
             for entry in state.levels:
                 if entry.check == assessment.check and entry.stands:
-                    state = join_level(state, entry.level, now)
+                    state = join_level(state, entry.level, check.name, survey.source, now)
     return state
 
 

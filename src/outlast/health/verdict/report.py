@@ -292,9 +292,22 @@ def _monitor(state: JudgeState, catalogue: Catalogue, now: Moment) -> _Finding:
     return Verdict.HEALTHY, Reason.MONITOR_HEALTHY, f"NVML and the kernel log answer.{note}"
 
 
+def _host(state: JudgeState, catalogue: Catalogue, now: Moment) -> _Finding:
+    if state.kernel_log_lost:
+        return (
+            Verdict.UNKNOWN,
+            Reason.NOT_OBSERVED,
+            f"The kernel log cannot be read: {state.kernel_log_lost}.",
+        )
+    if not state.kernel_log_read:
+        return Verdict.UNKNOWN, Reason.NOT_YET_CHECKED, "The kernel log has not been read yet."
+    return Verdict.HEALTHY, Reason.HOST_HEALTHY, "No fault of disks, memory or the kernel stands."
+
+
 _WITHOUT_FAULT: Final = {
     Subsystem.GPU: _gpu,
     Subsystem.FABRIC: _fabric,
     Subsystem.RDMA: _rdma,
     Subsystem.MONITOR: _monitor,
+    Subsystem.HOST: _host,
 }

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from outlast.health.checks.declaration import KnownGpu
+from outlast.health.counters import CounterBook, rebaselined
 from outlast.health.finding import Event, Level, Proof, Role
 from outlast.health.reasons import Reason
 from outlast.health.sources.kernel_text import OffBusMemory
@@ -25,7 +26,7 @@ from outlast.model.health import (
     Subsystem,
     Verdict,
 )
-from outlast.model.observation import GpuSurvey, PciSurvey
+from outlast.model.observation import GpuSurvey, PciSurvey, Survey
 
 STATE_VERSION: Final = 1
 STATE_BYTES_MAX: Final = 60 * 1024
@@ -85,6 +86,10 @@ class FaultCode(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     summary: str
     level: bool
+    check: str = ""
+    """The level check that says so, and that must look again before the fault can be over."""
+    polled_by: str = ""
+    """The source whose polls count towards the proof."""
     clean_polls: int = 2
     clean_span_s: float = 60.0
 
@@ -211,6 +216,12 @@ class JudgeState(msgspec.Struct, frozen=True, kw_only=True):
     off_bus: OffBusMemory = OffBusMemory()
     pci: PciSurvey | None = None
     gpu: GpuSurvey | None = None
+    surveys: dict[str, Survey] = {}
+    """Newest survey of each further source, by its name."""
+    surveyed_at: dict[str, float] = {}
+    counters: CounterBook = CounterBook()
+    judged: dict[str, float] = {}
+    """When each level check last could judge anything, in monotonic seconds."""
     surveyed: float | None = None
     """Monotonic time of the last complete survey."""
     asked: bool = False
@@ -296,6 +307,10 @@ def rebooted(state: JudgeState, boot_id: str, now: Moment) -> JudgeState:
         off_bus=OffBusMemory(),
         pci=None,
         gpu=None,
+        surveys={},
+        surveyed_at={},
+        judged={},
+        counters=rebaselined(),
         surveyed=None,
         asked=False,
         quiet_from=now.monotonic + INITIALIZING_S,
@@ -315,6 +330,10 @@ def to_bytes(state: JudgeState) -> bytes:
         off_bus=OffBusMemory(),
         pci=None,
         gpu=None,
+        surveys={},
+        surveyed_at={},
+        judged={},
+        counters=rebaselined(),
         surveyed=None,
         asked=False,
         first_start=True,
