@@ -100,6 +100,12 @@ class Event(Finding, frozen=True, kw_only=True):
     joins_any_time: bool = False
     """Belongs to whatever fault is open on its GPU, however old that is."""
     asks_recovery: bool = False
+    count_min: int = 1
+    """How many must come on the same key and code within the window before a fault opens."""
+    count_window_s: float = 0.0
+    """Looked back from the newest, in kernel time; of no meaning while `count_min` is 1."""
+    occurrences: int = 1
+    """How many this one record stands for, at least: the kernel prints some of a flood only."""
 
 
 class Level(Finding, frozen=True, kw_only=True):
