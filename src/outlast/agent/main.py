@@ -24,6 +24,7 @@ from outlast.agent.agent import Agent
 from outlast.agent.ending import leave, until_signal
 from outlast.agent.lock import only_agent
 from outlast.agent.options import Options
+from outlast.agent.sources import Places, build
 from outlast.health.catalogue import Catalogue, CatalogueError, load
 from outlast.health.verdict import Settings
 from outlast.model.names import AGENT_FIELD_MANAGER
@@ -112,6 +113,7 @@ async def _serve(config: Config, access: Access, catalogue: Catalogue) -> None:
             ),
             events=events,
             catalogue=catalogue,
+            polled=build(Places(config.host_root, config.proc_root), clock),
         )
         log.info("agent starts", node=config.node_name, version=outlast.__version__, boot_id=boot_id)
         group.create_task(agent.run(), name="agent")
