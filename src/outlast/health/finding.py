@@ -45,6 +45,11 @@ class Proof(StrEnum):
     HARDWARE_LEFT = "HardwareLeft"
     JOB_END = "JobEnd"
     EXPIRY = "Expiry"
+    FABRIC_GOOD = "FabricGood"
+    FABRIC_RECOVERED = "FabricRecovered"
+    SRAM_CLEAN = "SramClean"
+    REPAIR_DONE = "RepairDone"
+    QUIET = "Quiet"
 
 
 PROOF_TEXT = {
@@ -56,6 +61,12 @@ PROOF_TEXT = {
     Proof.HARDWARE_LEFT: "the board is replaced",
     Proof.JOB_END: "the program ends",
     Proof.EXPIRY: "it does not come back",
+    Proof.FABRIC_GOOD: "the GPU answers, asks for no recovery, and its links are good for 10 minutes",
+    Proof.FABRIC_RECOVERED: "the GPU asks for no recovery, its fabric is complete and persistence mode is on",
+    Proof.SRAM_CLEAN: "after a reset or reboot the GPU answers, asks for no recovery and is below its limit "
+    "of SRAM errors (a deep check is wanted too)",
+    Proof.REPAIR_DONE: "the GPU answers, asks for no recovery and has no repair waiting",
+    Proof.QUIET: "the GPU answers, asks for no recovery and it does not come back",
 }
 
 
@@ -97,6 +108,15 @@ class Event(Finding, frozen=True, kw_only=True):
     replayed: bool = False
     """From before the agent's first start in this boot."""
     previous_xid: int | None = None
+    pid: int | None = None
+    """Host process id that the line names."""
+    process: str = ""
+    """Its name as printed; chosen by the program, so only ever compared."""
+    unit: str = ""
+    """Which part of the GPU, where the line says so: the same unit failing different jobs is suspicious."""
+    link: int | None = None
+    blames_peer: bool = False
+    """The GPU reports what the other end of one of its links did."""
     joins_any_time: bool = False
     """Belongs to whatever fault is open on its GPU, however old that is."""
     asks_recovery: bool = False

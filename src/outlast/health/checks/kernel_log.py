@@ -33,6 +33,8 @@ RANK_SWITCH: Final = 2
 RANK_FIRMWARE: Final = 4
 UNCONTAINED_WITHOUT_RESET_EXPIRY_S: Final = 600
 SOURCE: Final = "kernel log"
+PROCESS_NAME_MAX: Final = 15
+"""The kernel's own limit of a task's name."""
 
 
 def run(fact: Fact, catalogue: Catalogue) -> Event | None:
@@ -113,6 +115,8 @@ def _xid(fact: XidFact, catalogue: Catalogue) -> Event:
         gpu=fact.address,
         instance=fact.gpu_instance if values["scope"] is Scope.INSTANCE else None,
         previous_xid=fact.previous_xid,
+        pid=int(fact.pid) if fact.pid.isascii() and fact.pid.isdigit() else None,
+        process=fact.process[:PROCESS_NAME_MAX],
         summary=f"GPU {fact.address} reported Xid {fact.code}. {entry.text}",
     )
 
