@@ -138,10 +138,21 @@ class Level(Finding, frozen=True, kw_only=True):
     """Good polls, and the time between the first and the last of them, before it is over."""
 
 
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """Worth saying, but no fault: stands in the message of a verdict, blocks nothing and needs no proof.
+
+    The text holds no number that moves, because each change of it is a write to the cluster.
+    """
+
+    subsystem: Subsystem
+    text: str
+
+
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     """All levels of one check after one poll."""
 
     check: str
     bad: tuple[Level, ...] = ()
+    notes: tuple[Note, ...] = ()
     covers: frozenset[str] | None = None
     """Keys this poll could judge; None means everything the check looks at."""

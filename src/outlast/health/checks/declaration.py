@@ -12,7 +12,7 @@ from outlast.health.catalogue import Catalogue
 from outlast.health.counters import CounterBook
 from outlast.health.finding import Assessment, Event
 from outlast.health.sources.facts import Fact
-from outlast.model.observation import GpuSurvey, PciSurvey, Survey
+from outlast.model.observation import GpuSurvey, LinkLayer, PciSurvey, Survey
 
 S = TypeVar("S", bound=Survey)
 
@@ -27,6 +27,23 @@ class KnownGpu(msgspec.Struct, frozen=True, kw_only=True):
     index: int | None = None
 
 
+class KnownPort(msgspec.Struct, frozen=True, kw_only=True):
+    """An InfiniBand or RoCE port that was active on this machine; kept on disk, as it may not come back."""
+
+    device: str
+    """PCI address of its device, or its name where it has none."""
+    number: int
+    name: str = ""
+    link_layer: LinkLayer = LinkLayer.OTHER
+    rate_gbps: float = 0.0
+    """The fastest it ever was."""
+
+    @property
+    def key(self) -> str:
+        """What findings about it are about."""
+        return f"{self.device}/port{self.number}"
+
+
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
     """What this machine should have: the machine type's table, what was learned, or an override."""
 
@@ -34,6 +51,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     efa: int = 0
     known_gpus: tuple[KnownGpu, ...] = ()
     known_efa: tuple[str, ...] = ()
+    known_ports: tuple[KnownPort, ...] = ()
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +62,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     gpu: GpuSurvey | None
     initializing: bool
     """The driver or the machine came up moments ago and not everything has been seen once."""
+    just_started: bool = False
+    """The driver or the machine came up moments ago, whatever has been seen since."""
     kernel_log_lost: str
     """Why the kernel log cannot be read; empty while it can."""
     instance_type: str = ""

@@ -17,9 +17,10 @@ from outlast.health.checks.gpu_presence import VM_DRIVER, counted
 from outlast.health.counters import absorb
 from outlast.health.finding import Assessment
 from outlast.health.verdict.faults import join_level
+from outlast.health.verdict.ports import learn_ports
 from outlast.health.verdict.state import JudgeState, LevelState, Moment
 from outlast.model.health import GPUS_MAX
-from outlast.model.observation import GpuSurvey, PciSurvey, Survey
+from outlast.model.observation import GpuSurvey, PciSurvey, RdmaSurvey, Survey
 
 EFA_MAX = 64
 
@@ -48,6 +49,8 @@ def absorb_survey(state: JudgeState, survey: Survey, catalogue: Catalogue, now: 
         surveys={**state.surveys, survey.source: survey},
         surveyed_at={**state.surveyed_at, survey.source: now.monotonic},
     )
+    if isinstance(survey, RdmaSurvey):
+        state = learn_ports(state, survey)
     return _run(state, survey, catalogue, now)
 
 
@@ -67,7 +70,13 @@ def expected(state: JudgeState, catalogue: Catalogue) -> Expected:
         if state.learned_efa == 0:
             # The table gives the most a machine type can have; none at all is a choice of its owner.
             efa = 0
-    return Expected(gpus=gpus, efa=efa, known_gpus=state.known_gpus, known_efa=state.known_efa)
+    return Expected(
+        gpus=gpus,
+        efa=efa,
+        known_gpus=state.known_gpus,
+        known_efa=state.known_efa,
+        known_ports=state.known_ports,
+    )
 
 
 def initializing(state: JudgeState, now: Moment) -> bool:
@@ -86,12 +95,13 @@ def _run(state: JudgeState, survey: Survey, catalogue: Catalogue, now: Moment) -
     for check in LEVEL_CHECKS:
         if type(survey) not in check.sources:
             continue
-        complete = state.gpus_complete if check.name.startswith("gpu") else state.efa_complete
+        complete = _complete(state, check.name)
         view = View(
             expected=expected(state, catalogue),
             pci=state.pci,
             gpu=state.gpu,
             initializing=late and not complete,
+            just_started=late,
             kernel_log_lost=state.kernel_log_lost,
             instance_type=state.instance_type,
             surveys=state.surveys,
@@ -100,11 +110,19 @@ def _run(state: JudgeState, survey: Survey, catalogue: Catalogue, now: Moment) -
         assessment = check.run(view)
         if assessment is not None:
             judged = {**state.judged, check.name: now.monotonic}
-            state = msgspec.structs.replace(_count(state, assessment), judged=judged)
+            notes = {**state.notes, check.name: assessment.notes}
+            state = msgspec.structs.replace(_count(state, assessment), judged=judged, notes=notes)
             for entry in state.levels:
                 if entry.check == assessment.check and entry.stands:
                     state = join_level(state, entry.level, check.name, survey.source, now)
     return state
+
+
+def _complete(state: JudgeState, check: str) -> bool:
+    """All that such a check looks at has been seen in this boot, so what is missing is not just late."""
+    if check.startswith("gpu"):
+        return state.gpus_complete
+    return state.ports_complete if check.startswith("rdma") else state.efa_complete
 
 
 def _count(state: JudgeState, assessment: Assessment) -> JudgeState:

@@ -34,6 +34,9 @@ from outlast.model.health import (
 )
 from outlast.model.observation import SurveyProblem
 
+NOTES_SHOWN_MAX: Final = 3
+"""Notes in the message of one verdict; the rest is counted."""
+
 NOT_COUNTED: Final = frozenset({Reason.NO_RDMA_FOUND})
 """Unknown for these reasons leaves the state of the whole node alone: there is nothing to know."""
 
@@ -202,7 +205,7 @@ def _verdict(
             Reason.AWAITING_PROOF,
             (f"{fault.root.code} was seen before; it is over when {PROOF_TEXT[fault.root.proof]}."),
         )
-    found = _WITHOUT_FAULT[subsystem](state, catalogue, now)
+    found = _noted(state, subsystem, _WITHOUT_FAULT[subsystem](state, catalogue, now))
     pending = any(e.level.subsystem is subsystem and not e.stands for e in state.levels)
     if found[0] is not Verdict.HEALTHY or not pending:
         return found
@@ -211,6 +214,15 @@ def _verdict(
         return found[0], found[1], message
     # Not yet a fault, but no reason either to call it healthy for the first time.
     return Verdict.UNKNOWN, Reason.CONFIRMING, message
+
+
+def _noted(state: JudgeState, subsystem: Subsystem, found: _Finding) -> _Finding:
+    """With what the checks find worth saying of it."""
+    texts = [n.text for check in sorted(state.notes) for n in state.notes[check] if n.subsystem is subsystem]
+    if not texts:
+        return found
+    more = f"; and {len(texts) - NOTES_SHOWN_MAX} more" if len(texts) > NOTES_SHOWN_MAX else ""
+    return found[0], found[1], f"{found[2]} Noted: {'; '.join(texts[:NOTES_SHOWN_MAX])}{more}."
 
 
 def _not_observed(state: JudgeState, now: Moment) -> _Finding | None:

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from outlast.health.checks.declaration import KnownGpu
+from outlast.health.checks.declaration import KnownGpu, KnownPort
 from outlast.health.counters import CounterBook, rebaselined
-from outlast.health.finding import Event, Level, Proof, Role
+from outlast.health.finding import Event, Level, Note, Proof, Role
 from outlast.health.reasons import Reason
 from outlast.health.sources.kernel_text import OffBusMemory
 from outlast.model.health import (
@@ -206,6 +206,7 @@ class JudgeState(msgspec.Struct, frozen=True, kw_only=True):
     standing: tuple[Standing, ...] = ()
     known_gpus: tuple[KnownGpu, ...] = ()
     known_efa: tuple[str, ...] = ()
+    known_ports: tuple[KnownPort, ...] = ()
     learned_gpus: int = 0
     learned_efa: int = 0
     checked_at: datetime | None = None
@@ -222,6 +223,8 @@ class JudgeState(msgspec.Struct, frozen=True, kw_only=True):
     counters: CounterBook = CounterBook()
     judged: dict[str, float] = {}
     """When each level check last could judge anything, in monotonic seconds."""
+    notes: dict[str, tuple[Note, ...]] = {}
+    """What each level check has to say beside its levels."""
     surveyed: float | None = None
     """Monotonic time of the last complete survey."""
     asked: bool = False
@@ -230,6 +233,7 @@ class JudgeState(msgspec.Struct, frozen=True, kw_only=True):
     """Monotonic time from which devices should all be there."""
     gpus_complete: bool = False
     efa_complete: bool = False
+    ports_complete: bool = False
     """All expected ones have been seen in this boot, so a missing one is not just late."""
     kernel_log_lost: str = ""
     kernel_log_read: bool = False
@@ -310,12 +314,14 @@ def rebooted(state: JudgeState, boot_id: str, now: Moment) -> JudgeState:
         surveys={},
         surveyed_at={},
         judged={},
+        notes={},
         counters=rebaselined(),
         surveyed=None,
         asked=False,
         quiet_from=now.monotonic + INITIALIZING_S,
         gpus_complete=False,
         efa_complete=False,
+        ports_complete=False,
         kernel_log_read=False,
         witness=None,
     )
@@ -333,6 +339,7 @@ def to_bytes(state: JudgeState) -> bytes:
         surveys={},
         surveyed_at={},
         judged={},
+        notes={},
         counters=rebaselined(),
         surveyed=None,
         asked=False,
@@ -340,6 +347,7 @@ def to_bytes(state: JudgeState) -> bytes:
         quiet_from=0.0,
         gpus_complete=False,
         efa_complete=False,
+        ports_complete=False,
         kernel_log_lost="",
         kernel_log_read=False,
         witness=None,

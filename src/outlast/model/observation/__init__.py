@@ -6,6 +6,7 @@ for "the GPU is bad" or, worse, for "nothing to report".
 
 from outlast.model.observation.base import CounterReading, Reading, Survey
 from outlast.model.observation.gpu import GpuReading, GpuSurvey, SurveyProblem
+from outlast.model.observation.host import DiskController, Filesystem, Fill, HostSurvey
 from outlast.model.observation.kernel import (
     KERNEL_FACILITY,
     KERNEL_LINE_BYTES_MAX,
@@ -15,23 +16,48 @@ from outlast.model.observation.kernel import (
     KernelLogLost,
     KernelRecord,
 )
-from outlast.model.observation.pci import MachineFacts, PciDevice, PciSurvey
+from outlast.model.observation.pci import AerTotals, MachineFacts, PciDevice, PciPort, PciSurvey
+from outlast.model.observation.processes import ProcessOwner, ProcessSurvey, StuckTask, Witness
+from outlast.model.observation.rdma import (
+    LinkLayer,
+    NetworkInterface,
+    RdmaDevice,
+    RdmaPort,
+    RdmaProblem,
+    RdmaSurvey,
+)
 
 __all__ = [
     "KERNEL_FACILITY",
     "KERNEL_LINE_BYTES_MAX",
     "KERNEL_PROPERTIES_MAX",
+    "AerTotals",
     "CounterReading",
+    "DiskController",
+    "Filesystem",
+    "Fill",
     "GpuReading",
     "GpuSurvey",
+    "HostSurvey",
     "KernelLogCaughtUp",
     "KernelLogGap",
     "KernelLogLost",
     "KernelRecord",
+    "LinkLayer",
     "MachineFacts",
+    "NetworkInterface",
     "PciDevice",
+    "PciPort",
     "PciSurvey",
+    "ProcessOwner",
+    "ProcessSurvey",
+    "RdmaDevice",
+    "RdmaPort",
+    "RdmaProblem",
+    "RdmaSurvey",
     "Reading",
+    "StuckTask",
     "Survey",
     "SurveyProblem",
+    "Witness",
 ]

@@ -1,0 +1,44 @@
+"""What is remembered of InfiniBand and RoCE ports: those that were active, and how fast they were.
+
+A port that was never up is a socket without a cable; one that was up is missed when it is not.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from outlast.health.checks.declaration import KnownPort
+from outlast.health.verdict.state import JudgeState
+from outlast.model.observation import RdmaSurvey
+from outlast.model.observation.rdma import ACTIVE
+
+PORTS_MAX: Final = 64
+"""Ports that are remembered; a machine has 1 to 20."""
+
+
+def learn_ports(state: JudgeState, survey: RdmaSurvey) -> JudgeState:
+    """Remember the ports that are active now; `ports_complete` once all remembered ones were seen so."""
+    known = {port.key: port for port in state.known_ports}
+    active = set()
+    for device in survey.devices:
+        if device.is_efa or not device.pci_address:
+            continue
+        for port in device.ports:
+            key = device.port_key(port.number)
+            if port.state != ACTIVE or (key not in known and len(known) >= PORTS_MAX):
+                continue
+            active.add(key)
+            known[key] = KnownPort(
+                device=device.key,
+                number=port.number,
+                name=device.name,
+                link_layer=port.link_layer,
+                rate_gbps=max(port.rate_gbps or 0.0, known[key].rate_gbps if key in known else 0.0),
+            )
+    ports = tuple(known[key] for key in sorted(known))
+    complete = state.ports_complete or (survey.readable and active == set(known))
+    if ports == state.known_ports and complete == state.ports_complete:
+        return state
+    return msgspec.structs.replace(state, known_ports=ports, ports_complete=complete)
