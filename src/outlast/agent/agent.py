@@ -16,6 +16,7 @@ from outlast.agent.conditions import ConditionPublisher
 from outlast.agent.lease import LeaseRenewer
 from outlast.agent.node_health import NodeHealthPublisher
 from outlast.agent.options import FIRST_LOOK_MAX_S, INBOX_MAX, SAVE_SPACING_S, Options
+from outlast.agent.sources import survey_gpus
 from outlast.agent.telling import Teller
 from outlast.agent.waiting import news_or_time
 from outlast.health.catalogue import Catalogue, builtin
@@ -23,7 +24,7 @@ from outlast.health.checks.gpu_presence import counted
 from outlast.health.sources.kernel_text import interesting
 from outlast.health.verdict import Judgement, JudgeState, Moment, judge, restore, to_bytes
 from outlast.health.verdict.judge import Input
-from outlast.model.observation import GpuSurvey, KernelRecord
+from outlast.model.observation import KernelRecord
 from outlast.ports.clock import Clock
 from outlast.ports.cluster import Cluster, EventRecorder
 from outlast.ports.node import GpuReader, KernelLog, Machine, PciBus, Polled, StateFile, Wanted
@@ -114,14 +115,7 @@ class Agent:
 
     async def _poll_gpus(self) -> None:
         while True:
-            pci = self._state.pci
-            addresses = tuple(counted(pci)) if pci is not None and pci.readable else ()
-            if addresses:
-                survey = await self._gpu_reader.survey(addresses)
-            elif pci is not None and pci.readable:
-                survey = GpuSurvey(complete=True, message="there is no GPU to ask")
-            else:
-                survey = GpuSurvey(message="the PCI bus cannot be read, so nobody knows which GPUs to ask")
+            survey = await survey_gpus(self._gpu_reader, self._state.pci)
             self._deliver(survey)
             await news_or_time(self._probe_gpu, self._clock, self._options.poll_interval_s)
 
