@@ -42,6 +42,7 @@ class Verb(NamedTuple):
 # Order is the order of `outlast --help`.
 VERBS: Final[tuple[Verb, ...]] = (
     Verb("demo", "All of it, on this machine: an hour of trouble in about a minute."),
+    Verb("check", "Is this machine fit? Looks once, needs no cluster."),
     Verb("status", "How the fleet is, and which incidents are open."),
     Verb("explain", "What is going on with a node, why, what is next, how to overrule it."),
     Verb("hold", "Leave a node in whatever state it is in, until a human says otherwise."),

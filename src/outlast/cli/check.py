@@ -1,0 +1,102 @@
+"""`outlast check`: one machine, looked at once, by the agent's own sources and judge; no cluster needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter, validators
+
+from outlast.cli import EXIT_UNKNOWN, UserError
+
+DEADLINE_S = 60.0
+
+_Seconds = Annotated[float, Parameter(validator=validators.Number(gt=0, lte=86_400))]
+_Span = Annotated[float, Parameter(validator=validators.Number(gte=0, lte=3_600))]
+_Count = Annotated[int | None, Parameter(validator=validators.Number(gte=0, lte=64))]
+
+
+def check(
+    *,
+    json: bool = False,
+    gpu: list[str] | None = None,
+    timeout: Annotated[_Seconds | None, Parameter(env_var="OUTLAST_CHECK_TIMEOUT")] = None,
+    fail_on: Annotated[Literal["fault", "unknown"], Parameter(env_var="OUTLAST_CHECK_FAIL_ON")] = "unknown",
+    settle: _Span = 0.0,
+    expected_gpus: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_GPUS")] = None,
+    expected_efa: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_EFA")] = None,
+    kernel_log: Annotated[Path, Parameter(env_var="OUTLAST_KERNEL_LOG")] = Path("/dev/kmsg"),
+    host_root: Annotated[Path, Parameter(env_var="OUTLAST_HOST_ROOT")] = Path("/"),
+    proc_root: Annotated[Path | None, Parameter(env_var="OUTLAST_PROC_ROOT")] = None,
+    state_dir: Annotated[Path, Parameter(env_var="OUTLAST_STATE_DIR")] = Path("/var/lib/outlast"),
+    xid_catalogue: Annotated[Path | None, Parameter(env_var="OUTLAST_XID_CATALOGUE")] = None,
+    trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
+) -> None:
+    """Check this machine's GPUs now; needs no cluster, and root only for the kernel log.
+
+    Exit code 0: all healthy. 1: a fault was found. 2: asked for something impossible. 3: it could not be
+    told, because something could not be looked at or there is no NVIDIA device.
+
+    Example: outlast check --expected-gpus 8
+
+    Parameters
+    ----------
+    json
+        Print JSON instead of tables.
+    gpu
+        Only this GPU, by index, PCI address or UUID; may be given several times, or with commas.
+    timeout
+        Seconds for all of it; what has not answered by then is unknown.
+    fail_on
+        `fault`: exit 0 also where something could not be told. `unknown`: exit 3 then.
+    settle
+        Seconds to go on looking while a fault of the past waits for the proof that it is over.
+    expected_gpus
+        GPUs this machine should have; default: by machine type, and what its agent has seen.
+    expected_efa
+        EFA devices this machine should have; default: likewise.
+    kernel_log
+        /dev/kmsg, or a file in its format.
+    host_root
+        Where the machine's /sys and /proc are mounted.
+    proc_root
+        The machine's /proc, when it is not below the host root.
+    state_dir
+        Where this machine's agent keeps its memory; read where it is there, never written.
+    xid_catalogue
+        A CSV file whose rows override the built-in Xid catalogue.
+    trust_user_records
+        For tests: believe records that user space wrote to the kernel log.
+    """
+    import asyncio
+
+    from outlast.agent.ending import leave
+    from outlast.agent.sources import Places
+    from outlast.cli.check_run import Request, run
+    from outlast.health.catalogue import CatalogueError, load
+    from outlast.health.verdict import Settings
+
+    try:
+        catalogue = load(xid_catalogue)
+    except CatalogueError as error:
+        raise UserError(f"{error}.") from error
+    request = Request(
+        level="quick",
+        as_json=json,
+        gpus=tuple(name.strip() for given in gpu or () for name in given.split(",") if name.strip()),
+        deadline_s=timeout or DEADLINE_S + settle,
+        fail_on_unknown=fail_on == "unknown",
+        settle_s=settle,
+        places=Places(host_root, proc_root or host_root / "proc"),
+        kernel_log=kernel_log,
+        state_dir=state_dir,
+        settings=Settings(
+            expected_gpus=expected_gpus, expected_efa=expected_efa, trust_user_records=trust_user_records
+        ),
+        catalogue=catalogue,
+    )
+    try:
+        code = asyncio.run(run(request))
+    except BrokenPipeError:
+        code = EXIT_UNKNOWN
+    leave(code)  # Nothing is joined: a worker that hangs in the driver must not hold us.
