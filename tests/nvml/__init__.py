@@ -24,25 +24,116 @@ HOW_TO_GET_A_COMPILER = "`apt-get install gcc libc6-dev` as root, or any C compi
 SOURCE = Path(__file__).with_name("fake.c")
 LIBRARY = "libnvidia-ml.so.1"
 
-_FIELDS = {"recovery_action": 230, "field_remap_pending": 144, "field_remap_failed": 145}
-_MACHINES = {
+_FIELDS = {
+    "recovery_action": 230,
+    "field_remap_corrected": 142,
+    "field_remap_uncorrected": 143,
+    "field_remap_pending": 144,
+    "field_remap_failed": 145,
+    "pages_retired_uncorrected": 30,
+    "field_pages_pending": 31,
+    "pcie_replay": 94,
+    "pcie_fatal": 180,
+    "nvlink_replay": 161,
+    "nvlink_recovery": 162,
+    "nvlink_crc": 163,
+    "nvlink_recovery_failed": 214,
+    "nvlink_effective": 219,
+    "c2c_interrupts": 231,
+    "power_smoothing_enabled": 251,
+    "power_smoothing_life_percent": 258,
+    "sw_thermal_ns": 269,
+    "hw_thermal_ns": 270,
+    "power_brake_ns": 271,
+    "bank_groups_exhausted": 306,
+    "bank_remap_pending": 307,
+}
+"""Values that NVML gives as numbered fields; `nvlink_replay@3` is that of link 3."""
+
+_ROWS: dict[str, object] = {
+    "field_remap_corrected": 0,
+    "field_remap_uncorrected": 0,
+    "field_remap_pending": 0,
+    "field_remap_failed": 0,
+    "remap_histogram": "640,0,0,0,0",
+}
+_DATACENTER: dict[str, object] = {
+    **_ROWS,
+    "sram_threshold_exceeded": 0,
+    "sram_parity": 0,
+    "sram_secded": 0,
+    "recovery_action": 0,
+    "temperature_margin": 40,
+    "sw_thermal_ns": 0,
+    "hw_thermal_ns": 0,
+    "power_brake_ns": 0,
+}
+_SWITCHED: dict[str, object] = {
+    "nvlinks": "1" * 18,
+    "fabric_state": 3,
+    "fabric_summary": 1,
+    # Nothing degraded, no route in trouble; configuration right, partition assigned, manager connected.
+    "fabric_mask": 2 | 2 << 2 | 2 << 4 | 2 << 6 | 1 << 8 | 1 << 12 | 1 << 14,
+}
+_MACHINES: dict[str, dict[str, object]] = {
     "H100": {
+        **_DATACENTER,
+        **_SWITCHED,
         "name": "NVIDIA H100 80GB HBM3",
         "memory_total": 85_520_809_984,
-        "fabric_state": 3,
-        "fabric_summary": 1,
+        "nvlink_replay": 0,
+        "nvlink_recovery": 0,
+        "nvlink_crc": 0,
     },
-    "A10G": {"name": "NVIDIA A10G", "memory_total": 24_146_608_128},
+    "B200": {
+        **_DATACENTER,
+        **_SWITCHED,
+        "name": "NVIDIA B200",
+        "memory_total": 192_265_846_784,
+        "nvlink_recovery_failed": 0,
+        "nvlink_effective": 0,
+        "channel_repair_pending": 0,
+        "tpc_repair_pending": 0,
+        "memory_unrepairable": 0,
+        "bank_groups_exhausted": 0,
+        "bank_remap_pending": 0,
+        "power_smoothing_enabled": 1,
+        "power_smoothing_life_percent": 100,
+        "c2c_interrupts": 0,
+    },
+    "A100": {
+        **_DATACENTER,
+        "name": "NVIDIA A100-SXM4-80GB",
+        "memory_total": 85_899_345_920,
+        "nvlinks": "1" * 12,
+        "nvlink_replay": 0,
+        "mig_count_max": 7,
+        "pcie_generation": 4,
+        "pcie_generation_max": 4,
+    },
+    # Boards of this class give no serial number and have no NVLink.
+    "L4": {**_DATACENTER, "name": "NVIDIA L4", "memory_total": 24_152_899_584, "serial": None},
+    "A10G": {**_ROWS, "name": "NVIDIA A10G", "memory_total": 24_146_608_128, "recovery_action": 0},
+    # Retires pages where newer ones replace rows.
+    "V100": {
+        "name": "Tesla V100-SXM2-16GB",
+        "memory_total": 16_945_512_448,
+        "nvlinks": "1" * 6,
+        "pages_pending": 0,
+        "pages_retired_uncorrected": 0,
+        "pcie_generation": 3,
+        "pcie_generation_max": 3,
+    },
 }
 
 
 class FakeNvml:
     """A script for the fake library; every method takes effect at the next call of any worker."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, old_driver: bool = False) -> None:
         self._script = folder / "nvml.script"
         self._values: dict[str, str] = {"gpus": "0", "driver_version": "580.95.05"}
-        self._library = _build()
+        self._library = _build(old_driver=old_driver)
         self._write()
 
     @property
@@ -62,17 +153,24 @@ class FakeNvml:
     def machine(self, model: str, *, gpus: int) -> FakeNvml:
         """A healthy machine."""
         common: dict[str, object] = {
-            "recovery_action": 0,
-            "field_remap_pending": 0,
-            "field_remap_failed": 0,
+            "ecc": 1,
+            "ecc_corrected_volatile": 0,
             "ecc_uncorrected_volatile": 0,
+            "ecc_corrected_aggregate": 0,
+            "ecc_uncorrected_aggregate": 0,
             "temperature": 41,
             "clocks_event_reasons": 1,
+            "performance_state": 0,
             "mig": 0,
             "persistence": 1,
             "memory_used": 0,
-            "sram_threshold_exceeded": 0,
             "process_ids": "",
+            "pcie_width": 16,
+            "pcie_width_max": 16,
+            "pcie_generation": 5,
+            "pcie_generation_max": 5,
+            "pcie_replay": 0,
+            "pcie_fatal": 0,
             **_MACHINES[model],
         }
         self._values["gpus"] = str(gpus)
@@ -80,8 +178,10 @@ class FakeNvml:
             self._put(f"gpu.*.{key}", value)
         for gpu in range(gpus):
             self._put(f"gpu.{gpu}.bus_id", self.address(gpu))
+            self._put(f"gpu.{gpu}.minor", gpu)
             self._put(f"gpu.{gpu}.uuid", f"GPU-00000000-0000-0000-0000-{gpu:012d}")
-            self._put(f"gpu.{gpu}.serial", f"16530220{gpu:05d}")
+            if "serial" not in common:
+                self._put(f"gpu.{gpu}.serial", f"16530220{gpu:05d}")
         self._write()
         return self
 
@@ -105,8 +205,9 @@ class FakeNvml:
 
     def _put(self, key: str, value: object) -> None:
         head, _, name = key.rpartition(".")
+        name, at, link = name.partition("@")
         if name in _FIELDS:
-            key = f"{head}.field.{_FIELDS[name]}"
+            key = f"{head}.field.{_FIELDS[name]}{at}{link}"
         if value is None:
             self._values.pop(key, None)
             self._values.pop(key.replace(key.split(".")[1], "*", 1), None)
@@ -132,10 +233,12 @@ def obtain_compiler(report: Report) -> str | None:
     return compiler()
 
 
-def _build() -> Path:
-    """The library, compiled once per source into a cache folder."""
+def _build(*, old_driver: bool) -> Path:
+    """The library, compiled once per source and age into a cache folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outlast"
-    folder = cache / f"fake-nvml-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}"
+    age = ["-DOLD_DRIVER"] if old_driver else []
+    recipe = SOURCE.read_bytes() + " ".join(age).encode()
+    folder = cache / f"fake-nvml-{hashlib.sha256(recipe).hexdigest()[:16]}"
     library = folder / LIBRARY
     if not library.exists():
         found = compiler()
@@ -144,7 +247,16 @@ def _build() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             built = Path(scratch) / LIBRARY
-            options = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{LIBRARY}"]
+            options = [
+                "-shared",
+                "-fPIC",
+                "-O1",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                f"-Wl,-soname,{LIBRARY}",
+                *age,
+            ]
             subprocess.run([found, *options, "-o", built, SOURCE], check=True, timeout=60)
             built.replace(library)
     return library

@@ -17,6 +17,7 @@ AMAZON = 0x1D0F
 GPU_CLASSES = (0x0300, 0x0302)
 """VGA controller and 3D controller; an NVSwitch is 0x0680, its audio function 0x0403."""
 
+NVIDIA_MODULE = "nvidia"
 EFA_DEVICES = range(0xEFA0, 0xEFA4)
 EFA_DRIVER = "efa"
 
@@ -33,6 +34,7 @@ class SysfsPciBus:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._devices = root / "sys/bus/pci/devices"
+        self._modules = root / "sys/module"
 
     def survey(self) -> PciSurvey:
         """List once, in address order. Takes a few milliseconds; reads no attribute that wakes a device."""
@@ -60,9 +62,23 @@ class SysfsPciBus:
             gpus=tuple(gpus),
             efa=tuple(device for device in efa if device.driver == EFA_DRIVER),
             efa_unbound=tuple(device for device in efa if device.driver != EFA_DRIVER),
+            driver_loaded=self._driver_loaded(),
+            driver_module_version=self._driver_version(),
             readable=not unreadable,
             message=unreadable,
         )
+
+    def _driver_loaded(self) -> bool | None:
+        if not self._modules.is_dir():
+            return None
+        return (self._modules / NVIDIA_MODULE).is_dir()
+
+    def _driver_version(self) -> str:
+        try:
+            version = _attribute(self._modules / NVIDIA_MODULE / "version")
+        except OSError:
+            return ""
+        return version.decode("ascii", "replace").strip()
 
 
 def _read(folder: Path) -> PciDevice | None:

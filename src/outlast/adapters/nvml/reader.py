@@ -18,8 +18,11 @@ import msgspec
 
 from outlast.adapters.nvml.leaks import leaked_workers
 from outlast.adapters.nvml.process import WorkerEnded, WorkerGarbage, WorkerProcess
-from outlast.model.observation import GpuReading, GpuSurvey, SurveyProblem
+from outlast.model.observation import GpuDetail, GpuReading, GpuSurvey, SurveyProblem
 from outlast.ports.clock import Clock
+
+DETAIL_INTERVAL_S = 60.0
+"""How often a survey also reads what changes slowly or costs much: link counters, repairs, histograms."""
 
 POLL_DEADLINE_S = 5.0
 INIT_DEADLINE_S = 10.0
@@ -89,6 +92,7 @@ class NvmlReader:
         init_deadline_s: float = INIT_DEADLINE_S,
         leaked_workers_max: int = LEAKED_WORKERS_MAX,
         retry_first_s: float = RETRY_FIRST_S,
+        detail_interval_s: float = DETAIL_INTERVAL_S,
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] = WORKER_COMMAND,
         proc: Path = Path("/proc"),
@@ -98,6 +102,10 @@ class NvmlReader:
         self._init_deadline_s = init_deadline_s
         self._leaked_workers_max = leaked_workers_max
         self._retry_first_s = retry_first_s
+        self._detail_interval_s = detail_interval_s
+        self._detailed_at_s: float | None = None
+        self._details: dict[str, GpuDetail] = {}
+        self._instances: dict[str, tuple[int, ...]] = {}
         self._environment = dict(environment or {})
         self._command = command
         self._proc = proc
@@ -114,8 +122,9 @@ class NvmlReader:
             start_s = asyncio.get_running_loop().time()
             readings: dict[str, GpuReading] = {}
             trouble: _Trouble | None = None
+            detailed = self._wants_detail()
             try:
-                await self._ask(pci_addresses[:GPUS_MAX], readings)
+                await self._ask(pci_addresses[:GPUS_MAX], readings, detailed)
                 if len(pci_addresses) > GPUS_MAX:
                     many = f"{len(pci_addresses)} GPUs are more than the limit of {GPUS_MAX}; asked the first"
                     raise _Trouble(SurveyProblem.FAILED, many)
@@ -124,8 +133,13 @@ class NvmlReader:
             except asyncio.CancelledError:
                 self._drop()  # Its answers would be taken for those to the next request.
                 raise
+            if detailed and readings:
+                self._detailed_at_s = self._clock.monotonic()
             return GpuSurvey(
-                gpus=tuple(readings[address] for address in pci_addresses if address in readings),
+                gpus=tuple(
+                    self._completed(readings[address]) for address in pci_addresses if address in readings
+                ),
+                detailed=detailed and bool(readings),
                 driver_version=self._driver_version,
                 complete=trouble is None,
                 problem=trouble.problem if trouble else None,
@@ -156,7 +170,24 @@ class NvmlReader:
         """Kill the worker and return at once; for the end of the process."""
         self._drop()
 
-    async def _ask(self, addresses: tuple[str, ...], readings: dict[str, GpuReading]) -> None:
+    def _wants_detail(self) -> bool:
+        at_s = self._detailed_at_s
+        return at_s is None or self._clock.monotonic() - at_s >= self._detail_interval_s
+
+    def _completed(self, reading: GpuReading) -> GpuReading:
+        """With the last known details, and whether its MIG layout moved since the last poll."""
+        address = reading.pci_address
+        if reading.error:
+            self._details.pop(address, None)
+            return reading
+        if reading.detail is not None:
+            self._details[address] = reading.detail
+        before = self._instances.get(address)
+        now = self._instances[address] = reading.mig_instances or ()
+        changed = before is not None and before != now
+        return msgspec.structs.replace(reading, detail=self._details.get(address), mig_changed=changed)
+
+    async def _ask(self, addresses: tuple[str, ...], readings: dict[str, GpuReading], detail: bool) -> None:
         if self._leaked:
             self._leaked = leaked_workers(self._proc)
         if self._worker is not None and self._worker.has_ended():
@@ -167,7 +198,7 @@ class NvmlReader:
         order = [address for address in addresses if address not in self._suspects]
         order += [address for address in addresses if address in self._suspects and address not in skipped]
         if order:
-            await self._request(order, readings)
+            await self._request(order, readings, detail)
         if readings and all(reading.error for reading in readings.values()):
             self._drop()  # A driver that was reloaded under an open library answers errors for ever.
         if skipped:
@@ -214,11 +245,11 @@ class NvmlReader:
             raise WorkerGarbage("an answer before it was asked")
         return _decode(payload)
 
-    async def _request(self, order: list[str], readings: dict[str, GpuReading]) -> None:
+    async def _request(self, order: list[str], readings: dict[str, GpuReading], detail: bool) -> None:
         assert self._worker is not None
         waiting = list(order)
         answered_s = [asyncio.get_running_loop().time()]
-        collecting = self._collect(self._worker, waiting, readings, answered_s)
+        collecting = self._collect(self._worker, waiting, readings, answered_s, detail)
         await self._guarded(collecting, self._poll_deadline_s, "reading GPUs", waiting, answered_s)
 
     async def _collect(
@@ -227,9 +258,10 @@ class NvmlReader:
         waiting: list[str],
         readings: dict[str, GpuReading],
         answered_s: list[float],
+        detail: bool,
     ) -> _Answer:
         self._request_id = (self._request_id + 1) & 0x7FFFFFFF or 1
-        worker.send(self._request_id, {"gpus": waiting})
+        worker.send(self._request_id, {"gpus": waiting, "detail": detail})
         while True:
             request_id, payload = await worker.frame()
             answer = _decode(payload)

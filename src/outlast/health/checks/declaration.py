@@ -25,6 +25,11 @@ class KnownGpu(msgspec.Struct, frozen=True, kw_only=True):
     serial: str = ""
     name: str = ""
     index: int | None = None
+    ecc_enabled: bool | None = None
+    memory_total_bytes: int = 0
+    nvlinks_up: int = 0
+    pcie_width: int = 0
+    """The most that this board has ever shown here; memory in its present ECC mode."""
 
 
 class KnownPort(msgspec.Struct, frozen=True, kw_only=True):

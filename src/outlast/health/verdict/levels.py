@@ -11,11 +11,12 @@ import msgspec
 
 from outlast.health.catalogue import Catalogue
 from outlast.health.checks import LEVEL_CHECKS
-from outlast.health.checks.declaration import Expected, KnownGpu, View
+from outlast.health.checks.declaration import Expected, View
 from outlast.health.checks.efa_presence import working
 from outlast.health.checks.gpu_presence import VM_DRIVER, counted
 from outlast.health.counters import absorb
 from outlast.health.finding import Assessment
+from outlast.health.learned import learned
 from outlast.health.verdict.faults import join_level
 from outlast.health.verdict.ports import learn_ports
 from outlast.health.verdict.state import JudgeState, LevelState, Moment
@@ -155,10 +156,11 @@ def _learn_from_bus(state: JudgeState, survey: PciSurvey, catalogue: Catalogue) 
 
 
 def _learn_identities(state: JudgeState, survey: GpuSurvey, catalogue: Catalogue) -> JudgeState:
+    known = {gpu.pci_address: gpu for gpu in state.known_gpus}
     read = tuple(
-        KnownGpu(pci_address=g.pci_address, uuid=g.uuid, serial=g.serial, name=g.name, index=g.index)
-        for g in survey.gpus
-        if not g.error and (g.uuid or g.serial)
+        learned(gpu, known.get(gpu.pci_address))
+        for gpu in survey.gpus
+        if not gpu.error and (gpu.uuid or gpu.serial)
     )[:GPUS_MAX]
     wanted = expected(state, catalogue).gpus - _given_away(state.pci)
     if read and len(read) >= wanted:

@@ -5,7 +5,7 @@ for "the GPU is bad" or, worse, for "nothing to report".
 """
 
 from outlast.model.observation.base import CounterReading, Reading, Survey
-from outlast.model.observation.gpu import GpuReading, GpuSurvey, SurveyProblem
+from outlast.model.observation.gpu import GpuDetail, GpuReading, GpuSurvey, SurveyProblem
 from outlast.model.observation.host import DiskController, Filesystem, Fill, HostSurvey
 from outlast.model.observation.kernel import (
     KERNEL_FACILITY,
@@ -36,6 +36,7 @@ __all__ = [
     "DiskController",
     "Filesystem",
     "Fill",
+    "GpuDetail",
     "GpuReading",
     "GpuSurvey",
     "HostSurvey",

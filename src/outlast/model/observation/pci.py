@@ -67,6 +67,10 @@ class PciSurvey(Survey, frozen=True, kw_only=True):
     nvswitches: tuple[PciDevice, ...] = ()
     ports: tuple[PciPort, ...] = ()
     """Bridge ports above GPUs and network functions, up to the root."""
+    driver_loaded: bool | None = None
+    """Whether NVIDIA's kernel driver is loaded; None where the kernel does not say."""
+    driver_module_version: str = ""
+    """Version of the loaded kernel driver."""
     message: str = ""
     """Why the bus could not be read; empty when it could."""
     readable: bool = True

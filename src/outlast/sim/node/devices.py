@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from outlast.model.observation import GpuReading, GpuSurvey, PciDevice, PciSurvey, SurveyProblem
+from outlast.model.observation import GpuDetail, GpuReading, GpuSurvey, PciDevice, PciSurvey, SurveyProblem
 from outlast.ports.clock import Clock
 
 NVIDIA_H100 = 0x2330
@@ -30,6 +30,9 @@ class Hardware:
     efa: tuple[str, ...] = ()
     efa_unbound: set[str] = field(default_factory=set)
     driver_version: str = "580.95.05"
+    driver_loaded: bool = True
+    pci_drivers: dict[str, str] = field(default_factory=dict)
+    """GPUs that another driver than NVIDIA's holds, or none (an empty name)."""
 
     @classmethod
     def h100(cls, node: str, *, gpus: int = 8, efa: int = 32) -> Hardware:
@@ -46,17 +49,39 @@ class Hardware:
                 recovery_action=0,
                 remap_pending=False,
                 remap_failed=False,
+                remapped_corrected=0,
+                remapped_uncorrected=0,
+                ecc_corrected_volatile=0,
                 ecc_uncorrected_volatile=0,
+                sram_uncorrected=0,
                 temperature_c=41,
+                temperature_margin_c=40,
                 clocks_event_reasons=0,
+                sw_thermal_ns=0,
+                hw_thermal_ns=0,
+                power_brake_ns=0,
+                performance_state=0,
+                pcie_width=16,
+                pcie_generation=5,
+                pcie_errors={"replay": 0, "fatal": 0},
                 mig_enabled=False,
+                mig_pending=False,
                 persistence_enabled=True,
                 sram_threshold_exceeded=False,
                 memory_total_bytes=80 * 1024**3,
                 memory_used_bytes=0,
                 fabric_state=3,
+                fabric_status=0,
                 fabric_summary=1,
                 process_ids=(),
+                detail=GpuDetail(
+                    ecc_enabled=True,
+                    remap_histogram=(640, 0, 0, 0, 0),
+                    pcie_width_max=16,
+                    pcie_generation_max=5,
+                    nvlinks=(True,) * 18,
+                    nvlink_errors={"replay": (0,) * 18, "recovery": (0,) * 18},
+                ),
             )
         return cls(
             gpus=readings,
@@ -66,6 +91,11 @@ class Hardware:
     def change(self, address: str, **fields: object) -> None:
         """Change what NVML says of one GPU: `change(address, recovery_action=2)`."""
         self.gpus[address] = msgspec.structs.replace(self.gpus[address], **fields)
+
+    def change_detail(self, address: str, **fields: object) -> None:
+        """The same for what NVML is asked less often: `change_detail(address, memory_unrepairable=True)`."""
+        before = self.gpus[address].detail or GpuDetail()
+        self.change(address, detail=msgspec.structs.replace(before, **fields))
 
 
 class FakePciBus:
@@ -88,6 +118,8 @@ class FakePciBus:
             ),
             efa=tuple(_nic(address, "efa") for address in nics if address not in there.efa_unbound),
             efa_unbound=tuple(_nic(address, "") for address in nics if address in there.efa_unbound),
+            driver_loaded=there.driver_loaded,
+            driver_module_version=there.driver_version if there.driver_loaded else "",
         )
 
     def _gpu(self, address: str) -> PciDevice:
@@ -97,7 +129,7 @@ class FakePciBus:
             vendor=0x10DE,
             device=NVIDIA_H100,
             class_code=0x0302,
-            driver="nvidia",
+            driver=self._hardware.pci_drivers.get(address, "nvidia" if self._hardware.driver_loaded else ""),
             link_width=16 if responds else None,
             link_width_max=16 if responds else None,
             responds=responds,
@@ -166,6 +198,7 @@ class FakeGpuReader:
             gpus=tuple(self._reading(address) for address in addresses),
             driver_version=self._hardware.driver_version,
             complete=complete,
+            detailed=True,
             leaked_workers=self.leaked_workers,
         )
 
