@@ -52,7 +52,7 @@ class Config:
     lease_renew_s: float
     expected_gpus: int | None
     expected_efa: int | None
-    xid_catalogue: Path | None
+    catalogues: tuple[Path, ...]
     note: str
     trust_user_records: bool
 
@@ -61,7 +61,7 @@ def run(config: Config) -> NoReturn:
     """Run until a signal, then end the process. Raises StartError."""
     try:
         access = find_access(config.kubeconfig)
-        catalogue = load(config.xid_catalogue)
+        catalogue = load(*config.catalogues)
     except (KubeconfigError, CatalogueError) as error:
         raise StartError(str(error)) from error
     gc.collect()

@@ -30,7 +30,9 @@ def agent(
     lease_renew: Annotated[_PositiveSeconds, Parameter(env_var="OUTLAST_LEASE_RENEW")] = LEASE_RENEW_S,
     expected_gpus: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_GPUS")] = None,
     expected_efa: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_EFA")] = None,
-    xid_catalogue: Annotated[Path | None, Parameter(env_var="OUTLAST_XID_CATALOGUE")] = None,
+    catalogue: Annotated[
+        tuple[Path, ...], Parameter(name=["--catalogue", "--xid-catalogue"], env_var="OUTLAST_CATALOGUE")
+    ] = (),
     note: Annotated[str, Parameter(env_var="OUTLAST_NOTE")] = "",
     trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
 ) -> None:
@@ -64,8 +66,8 @@ def agent(
         GPUs this machine should have; default: by machine type and experience.
     expected_efa
         EFA devices this machine should have; default: by machine type and experience.
-    xid_catalogue
-        A CSV file whose rows override the built-in Xid catalogue.
+    catalogue
+        CSV file whose rows override a built-in catalogue, told by its columns; may be given several times.
     note
         Said in the message of GPUMonitorReady, such as the privilege profile.
     trust_user_records
@@ -89,7 +91,7 @@ def agent(
         lease_renew_s=lease_renew,
         expected_gpus=expected_gpus,
         expected_efa=expected_efa,
-        xid_catalogue=xid_catalogue,
+        catalogues=catalogue,
         note=note,
         trust_user_records=trust_user_records,
     )

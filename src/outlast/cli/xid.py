@@ -43,7 +43,7 @@ def xid(
         A CSV file whose rows override the built-in ones.
     """
     try:
-        entry = load(catalogue).xid(code)
+        entry = load(*([catalogue] if catalogue else [])).xid(code)
     except CatalogueError as error:
         raise UserError(f"{error}.") from error
     if json:

@@ -239,8 +239,9 @@ def test_a_line_of_a_megabyte_is_read_in_bounded_time(filler: str) -> None:
 
 def test_nvlink_severity_decides_between_record_and_fault() -> None:
     """A non-fatal NVLink 5 line is recorded, a fatal one opens a fault, an unreadable one is unknown."""
-    line = "NVRM: Xid (PCI:0000:01:00): 144, SAW_MVB {} XC0 i0 Link 0 (0x1)"
-    roles = [event.role for word in ("Nonfatal", "Fatal", "Nonf") if (event := event_of(line.format(word)))]
+    line = "NVRM: Xid (PCI:0000:01:00): 144, SAW_MVB {} XC0 i0 Link 0 (0x00000001 {})"
+    said = (("Nonfatal", "0x00000008"), ("Fatal", "0x00000010"), ("Nonf", "0x00000008"))
+    roles = [event.role for words in said if (event := event_of(line.format(*words)))]
     assert roles == [Role.INFORMATIONAL, Role.LEADER, Role.UNEXPECTED]
 
 

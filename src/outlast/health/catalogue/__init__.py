@@ -1,112 +1,159 @@
-"""Facts about hardware as versioned data files: Xid codes, and what a machine type should have.
+"""Facts about hardware as versioned data files: what codes mean, and what a machine type should have.
 
-Files are read at first use and can be overridden, row by row, by a file of the user's with the same
-columns. A wrong file is refused whole, with its line, and the built-in facts stay in force.
+Tables are parsed when something first asks for them, from text that was read at the start: a sick disk
+must not keep an agent from understanding the line that says so. Any row can be overridden by a file.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import msgspec
+from outlast.health.catalogue import tables
+from outlast.health.catalogue.rows import (
+    TEXT_CHARS_MAX,
+    XID_CODE_MAX,
+    DcgmEntry,
+    DcgmWatch,
+    HardwareEntry,
+    NvlinkEntry,
+    NvlinkSeverity,
+    SwitchSeverity,
+    SxidEntry,
+    Urgency,
+    WatchKind,
+    XidEntry,
+)
+from outlast.health.catalogue.tables import OVERRIDE_BYTES_MAX, CatalogueError, Rows, Table
 
-from outlast.health.finding import Proof, Role
-from outlast.health.reasons import Reason
-from outlast.model.health import FaultClass, Scope, Subsystem
-from outlast.model.policy import Rung
+CATALOGUE_VERSION: Final = "2026.12"
 
-CATALOGUE_VERSION: Final = "2026.11"
-OVERRIDE_BYTES_MAX: Final = 1024 * 1024
-XID_CODE_MAX: Final = 99_999
+DCGM_PREFIX: Final = "DCGM_FR_"
 
-
-class CatalogueError(Exception):
-    """An override file cannot be used; `str()` names the file, the line and what is wrong."""
-
-
-class XidEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What one Xid code means; one row of `xid.csv`."""
-
-    code: int
-    name: str
-    fault_class: FaultClass = msgspec.field(name="class")
-    scope: Scope
-    severity: str
-    """info, warning, error or fatal: for people; decisions use class and role."""
-    rung: Rung
-    """The step that cures it, where the policy's ladder has it."""
-    role: Role
-    rank: int
-    """Position in the order of causes: within one burst the smallest is the root."""
-    subsystem: Subsystem
-    reason: Reason
-    proof: Proof
-    expiry_s: int
-    """Without a probe that can confirm it, the fault is over after this long; 0 means never."""
-    text: str
+_AGENT_TABLES: Final = (tables.XID, tables.SXID, tables.NVLINK5, tables.HARDWARE)
+"""Those whose text is read at the start; DCGM's are read when something asks."""
 
 
-class HardwareEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine type should have; one row of `hardware.csv`."""
+class Catalogue:
+    """All facts in force. Immutable to its users; tables are parsed at first use."""
 
-    instance_type: str
-    gpus: int = 0
-    efa: int = 0
+    __slots__ = ("_codes", "_overrides", "_rows", "_texts")
 
+    def __init__(self, overrides: Mapping[Table, Rows] | None = None) -> None:
+        """The built-in files, with these rows on top."""
+        self._overrides = dict(overrides or {})
+        self._texts = {table: tables.text_of(table) for table in _AGENT_TABLES}
+        self._rows: dict[Table, Rows] = {}
+        self._codes: dict[Table, Mapping[Any, Any]] = {}
 
-class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """All facts in force."""
+    @property
+    def xids(self) -> Mapping[int, XidEntry]:
+        """Xid codes."""
+        return self._by_code(tables.XID)
 
-    xids: Mapping[int, XidEntry]
-    hardware: Mapping[str, HardwareEntry]
+    @property
+    def sxids(self) -> Mapping[int, SxidEntry]:
+        """SXid codes of NVSwitches."""
+        return self._by_code(tables.SXID)
+
+    @property
+    def nvlink5(self) -> tuple[NvlinkEntry, ...]:
+        """Events of NVLink 5 units, which Xid 144-150 report."""
+        return tuple(self._table(tables.NVLINK5).values())
+
+    @property
+    def dcgm_codes(self) -> Mapping[int, DcgmEntry]:
+        """Error codes of DCGM's health watches and diagnostics."""
+        return self._by_code(tables.DCGM)
+
+    @property
+    def dcgm_health(self) -> tuple[DcgmWatch, ...]:
+        """DCGM's health watches and the values they can have."""
+        return tuple(self._table(tables.DCGM_HEALTH).values())
+
+    @property
+    def hardware(self) -> Mapping[str, HardwareEntry]:
+        """Machine types."""
+        return self._by_code(tables.HARDWARE)
 
     def xid(self, code: int) -> XidEntry | None:
         """What is known of a code; None for one that no edition lists."""
         return self.xids.get(code)
 
+    def sxid(self, code: int) -> SxidEntry | None:
+        """The same of an NVSwitch's code."""
+        return self.sxids.get(code)
+
+    def dcgm(self, code: int | str) -> DcgmEntry | None:
+        """The same of a DCGM error, by number or by name, with or without DCGM_FR_, in any case."""
+        if isinstance(code, int):
+            return self.dcgm_codes.get(code)
+        name = code.strip().upper().removeprefix(DCGM_PREFIX)
+        return next((entry for entry in self.dcgm_codes.values() if entry.name == name), None)
+
+    def dcgm_watch(self, name: str) -> DcgmWatch | None:
+        """A health watch or a status, by its name or by the words that `dcgmi` prints."""
+        wanted = name.strip().casefold().removeprefix("dcgm_health_watch_")
+        for watch in self.dcgm_health:
+            if wanted in (watch.name.casefold(), watch.words.casefold()):
+                return watch
+        return None
+
+    def _table(self, table: Table) -> Rows:
+        rows = self._rows.get(table)
+        if rows is None:
+            text = self._texts.pop(table, None)
+            builtin_rows = tables.parse(table, tables.text_of(table) if text is None else text, table.file)
+            rows = self._rows[table] = {**builtin_rows, **self._overrides.get(table, {})}
+        return rows
+
+    def _by_code(self, table: Table) -> Mapping[Any, Any]:
+        found = self._codes.get(table)
+        if found is None:
+            found = self._codes[table] = {key[0]: entry for key, entry in self._table(table).items()}
+        return found
+
 
 @cache
 def builtin() -> Catalogue:
     """The catalogue that ships with this version."""
-    # Not importlib.resources: that loads zipfile and tempfile into every agent, for 1 MB and 10 ms.
-    here = Path(__file__).parent
-    return Catalogue(
-        xids={e.code: e for e in _rows((here / "xid.csv").read_text("utf-8"), XidEntry, "xid.csv")},
-        hardware={
-            e.instance_type: e
-            for e in _rows((here / "hardware.csv").read_text("utf-8"), HardwareEntry, "hardware.csv")
-        },
-    )
+    return Catalogue()
 
 
-def load(xid_override: Path | None = None) -> Catalogue:
-    """The built-in catalogue with the rows of an override file on top. Raises CatalogueError."""
-    base = builtin()
-    if xid_override is None:
-        return base
-    try:
-        if xid_override.stat().st_size > OVERRIDE_BYTES_MAX:
-            raise CatalogueError(f"{xid_override} is larger than {OVERRIDE_BYTES_MAX} bytes")
-        text = xid_override.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CatalogueError(f"cannot read {xid_override}: {error}") from error
-    rows = {entry.code: entry for entry in _rows(text, XidEntry, str(xid_override))}
-    return Catalogue(xids={**base.xids, **rows}, hardware=base.hardware)
+def load(*overrides: Path) -> Catalogue:
+    """The built-in catalogue with the rows of these files on top, the last one winning.
+
+    Each file is recognised by its columns. Raises CatalogueError.
+    """
+    if not overrides:
+        return builtin()
+    found: dict[Table, dict[tuple[object, ...], Any]] = {}
+    for path in overrides:
+        table, rows = tables.read_override(path)
+        found.setdefault(table, {}).update(rows)
+    return Catalogue(found)
 
 
-def _rows(text: str, shape: type[msgspec.Struct], where: str) -> Iterable:  # type: ignore[type-arg]
-    reader = csv.DictReader(text.splitlines())
-    wanted = {field.encode_name for field in msgspec.structs.fields(shape)}
-    if set(reader.fieldnames or ()) != wanted:
-        raise CatalogueError(f"{where}: the columns must be {', '.join(sorted(wanted))}")
-    entries = []
-    for row in reader:
-        try:
-            entries.append(msgspec.convert(row, shape, strict=False))
-        except msgspec.ValidationError as error:
-            raise CatalogueError(f"{where}, line {reader.line_num}: {error}") from error
-    return entries
+__all__ = [
+    "CATALOGUE_VERSION",
+    "DCGM_PREFIX",
+    "OVERRIDE_BYTES_MAX",
+    "TEXT_CHARS_MAX",
+    "XID_CODE_MAX",
+    "Catalogue",
+    "CatalogueError",
+    "DcgmEntry",
+    "DcgmWatch",
+    "HardwareEntry",
+    "NvlinkEntry",
+    "NvlinkSeverity",
+    "SwitchSeverity",
+    "SxidEntry",
+    "Urgency",
+    "WatchKind",
+    "XidEntry",
+    "builtin",
+    "load",
+]

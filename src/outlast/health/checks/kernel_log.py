@@ -6,9 +6,10 @@ beat it where they are more exact.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
-from outlast.health.catalogue import Catalogue, XidEntry
+from outlast.health.catalogue import Catalogue, SwitchSeverity, SxidEntry, XidEntry, nvlink5
 from outlast.health.checks.declaration import EventCheck
 from outlast.health.checks.recovery_action import ACTIONS
 from outlast.health.finding import RANK_LAST, Event, Proof, Role
@@ -17,12 +18,13 @@ from outlast.health.sources.facts import (
     Fact,
     GspFact,
     InitFailedFact,
+    NvlinkReport,
     OffBusFact,
     ProbeFailedFact,
     SxidFact,
     XidFact,
 )
-from outlast.health.sources.xid import NVLINK5_CODES, RECOVERY_ACTION_CHANGED
+from outlast.health.sources.xid import RECOVERY_ACTION_CHANGED
 from outlast.model.health import FaultClass, Scope, Subsystem
 
 CONTAINED: Final = 94
@@ -30,11 +32,18 @@ UNCONTAINED: Final = 95
 RANK_UNCONTAINED: Final = 5
 RANK_CONTAINED: Final = 10
 RANK_SWITCH: Final = 2
+RANK_LINK: Final = 7
 RANK_FIRMWARE: Final = 4
 UNCONTAINED_WITHOUT_RESET_EXPIRY_S: Final = 600
+RECORDED_EXPIRY_S: Final = 3600
 SOURCE: Final = "kernel log"
 PROCESS_NAME_MAX: Final = 15
 """The kernel's own limit of a task's name."""
+
+_SWITCH_DETAIL: Final = re.compile(r"\): \d{1,6}, (?:Data \{|Severity \d)")
+_UNLISTED: Final = "No catalogue explains this event, or the line was cut short."
+_CONTRADICTED: Final = "The severity in the line is not the one that the catalogue expects of it."
+_WORDS: Final = {True: "Fatal", False: "Nonfatal", None: "no severity"}
 
 
 def run(fact: Fact, catalogue: Catalogue) -> Event | None:
@@ -43,7 +52,7 @@ def run(fact: Fact, catalogue: Catalogue) -> Event | None:
         case XidFact():
             return _xid(fact, catalogue)
         case SxidFact():
-            return _sxid(fact)
+            return _sxid(fact, catalogue)
         case OffBusFact():
             entry = catalogue.xids[79]
             summary = f"GPU {fact.address} no longer answers on the bus. {entry.text}"
@@ -107,6 +116,8 @@ def _xid(fact: XidFact, catalogue: Catalogue) -> Event:
         )
     if fact.code == RECOVERY_ACTION_CHANGED:
         return _recovery(fact, entry)
+    if fact.nvlink is not None:
+        return _nvlink(fact, fact.nvlink, entry, catalogue)
     values = _of(entry) | _refined(fact, entry)
     return _event(
         fact,
@@ -144,11 +155,6 @@ def _refined(fact: XidFact, entry: XidEntry) -> dict[str, Any]:
             "rank": RANK_CONTAINED,
             "expiry_s": UNCONTAINED_WITHOUT_RESET_EXPIRY_S,
         }
-    if fact.code in NVLINK5_CODES and entry.role is Role.LEADER:
-        if fact.fatal is None:
-            return {"role": Role.UNEXPECTED}
-        if not fact.fatal and entry.severity != "fatal":
-            return {"role": Role.INFORMATIONAL, "fault_class": FaultClass.TRANSIENT, "rank": RANK_LAST}
     return {}
 
 
@@ -176,23 +182,93 @@ def _recovery(fact: XidFact, entry: XidEntry) -> Event:
     )
 
 
-def _sxid(fact: SxidFact) -> Event | None:
-    if fact.fatal is None:
-        return None
-    return _event(
-        fact,
-        code=f"sxid/{fact.code}",
-        device=f"nvswitch {fact.address}",
-        reason=Reason.NVSWITCH_ERROR,
-        fault_class=FaultClass.REBOOT_CURES if fact.fatal else FaultClass.TRANSIENT,
-        subsystem=Subsystem.FABRIC,
-        scope=Scope.NODE,
-        rank=RANK_SWITCH if fact.fatal else RANK_LAST,
-        proof=Proof.NEW_BOOT_AND_PRESENT,
-        role=Role.LEADER if fact.fatal else Role.INFORMATIONAL,
-        summary=f"NVSwitch {fact.address} reported a {'fatal' if fact.fatal else 'non-fatal'} "
-        f"error (SXid {fact.code}).",
-    )
+def _nvlink(fact: XidFact, report: NvlinkReport, entry: XidEntry, catalogue: Catalogue) -> Event:
+    """Xid 144-150: the code says nothing by itself; sub-code, status and severity word do."""
+    explained = nvlink5.explain(catalogue.nvlink5, fact.code, report.unit, report.fatal, report.words)
+    row = explained.entry
+    values = _of(entry) | {
+        "code": f"xid/{fact.code}",
+        "gpu": fact.address,
+        "previous_xid": fact.previous_xid,
+        "link": report.link,
+        "summary": f"GPU {fact.address} reported Xid {fact.code} ({_tuple(report, explained.subcode)}). ",
+    }
+    if row is None or not explained.agrees:
+        values |= {
+            "role": Role.UNEXPECTED,
+            "reason": Reason.UNRECOGNISED_XID,
+            "fault_class": FaultClass.TRANSIENT,
+            "rank": RANK_LAST,
+            "proof": Proof.READABLE,
+            "expiry_s": 0,
+        }
+        values["summary"] += _UNLISTED if row is None else _CONTRADICTED
+    else:
+        values |= {"fault_class": row.fault_class, "scope": row.scope, "blames_peer": row.blames_peer}
+        values["summary"] += row.text
+        if not row.fatal:
+            values |= {"role": Role.INFORMATIONAL, "rank": RANK_LAST, "proof": Proof.EXPIRY}
+            values["expiry_s"] = RECORDED_EXPIRY_S
+    return _event(fact, **values)
+
+
+def _tuple(report: NvlinkReport, subcode: int | None) -> str:
+    """What was decoded, for people and for audits."""
+    parts = [report.unit or "no unit"]
+    parts += [f"sub-code {subcode}" if subcode is not None else "no sub-code"]
+    parts += [f"status 0x{report.words[1]:08x}" if len(report.words) > 1 else "no status"]
+    parts += [_WORDS[report.fatal]]
+    parts += [f"link {report.link}"] if report.link is not None else []
+    return ", ".join(parts)
+
+
+def _sxid(fact: SxidFact, catalogue: Catalogue) -> Event:
+    entry = catalogue.sxid(fact.code)
+    role, rank = _switch_role(fact, entry)
+    values: dict[str, Any] = {
+        "code": f"sxid/{fact.code}",
+        "device": f"nvswitch {fact.address}",
+        "link": fact.link,
+        "subsystem": Subsystem.FABRIC,
+        "role": role,
+        "rank": rank,
+        "scope": entry.scope if entry is not None else Scope.NODE,
+        "fault_class": FaultClass.TRANSIENT,
+        "reason": Reason.UNRECOGNISED_XID if role is Role.UNEXPECTED else Reason.NVSWITCH_ERROR,
+        "proof": Proof.EXPIRY if role is Role.INFORMATIONAL else Proof.READABLE,
+        "expiry_s": RECORDED_EXPIRY_S if role is Role.INFORMATIONAL else 0,
+    }
+    said = {True: "fatal ", False: "non-fatal ", None: ""}[fact.fatal]
+    where = f", link {fact.link}" if fact.link is not None else ""
+    summary = f"NVSwitch {fact.address} reported SXid {fact.code} ({said}error{where}). "
+    if entry is None:
+        summary += "No catalogue explains it."
+    elif role is Role.UNEXPECTED:
+        summary += _CONTRADICTED
+    else:
+        summary += entry.text
+    if role is Role.LEADER and entry is not None:
+        values |= {"fault_class": entry.fault_class, "proof": Proof.NEW_BOOT_AND_PRESENT}
+        if entry.fault_class is FaultClass.TRANSIENT:
+            values |= {"proof": Proof.READABLE}
+    return _event(fact, **values, summary=summary)
+
+
+def _switch_role(fact: SxidFact, entry: SxidEntry | None) -> tuple[Role, int]:
+    """The table's class, refined by the word in the line. A detail line never opens anything."""
+    if fact.fatal is None and _SWITCH_DETAIL.search(fact.text):
+        return Role.MODIFIER, RANK_LAST
+    if entry is None or fact.fatal is None:
+        return Role.UNEXPECTED, RANK_LAST
+    match entry.severity:
+        case SwitchSeverity.ALWAYS_FATAL if fact.fatal:
+            return Role.LEADER, RANK_SWITCH
+        case SwitchSeverity.POTENTIALLY_FATAL if fact.fatal:
+            return Role.LEADER, RANK_LINK
+        case SwitchSeverity.POTENTIALLY_FATAL | SwitchSeverity.NON_FATAL if not fact.fatal:
+            return Role.INFORMATIONAL, RANK_LAST
+        case _:
+            return Role.UNEXPECTED, RANK_LAST
 
 
 def _start_failed(fact: InitFailedFact | ProbeFailedFact, catalogue: Catalogue) -> Event:

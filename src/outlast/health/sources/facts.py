@@ -33,6 +33,20 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     replayed: bool = False
 
 
+class NvlinkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a line of Xid 144-150 prints behind the code. Anything may be missing in a line cut short."""
+
+    unit: str = ""
+    fatal: bool | None = None
+    cross_contained: bool | None = None
+    """XC1: it reached past the context that caused it."""
+    instance: int | None = None
+    link: int | None = None
+    """None where the line says -1 or nothing: not one link."""
+    words: tuple[int, ...] = ()
+    """The hexadecimal words that are there in full; the first two name the event."""
+
+
 class XidFact(Fact, frozen=True, kw_only=True):
     """An error code of the NVIDIA driver about one GPU."""
 
@@ -48,8 +62,14 @@ class XidFact(Fact, frozen=True, kw_only=True):
     drain_reset: bool | None = None
     """The line's own RST and D-RST."""
     recovery_action: int | None = None
-    fatal: bool | None = None
+    nvlink: NvlinkReport | None = None
+    """Xid 144-150 only."""
     previous_xid: int | None = None
+
+    @property
+    def fatal(self) -> bool | None:
+        """The severity word of Xid 144-150; None where there is none."""
+        return self.nvlink.fatal if self.nvlink is not None else None
 
 
 class SxidFact(Fact, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from outlast.health.catalogue import XID_CODE_MAX
-from outlast.health.sources.facts import ADDRESS, FACT_TEXT_MAX, XidFact, pci_address
+from outlast.health.sources.facts import ADDRESS, FACT_TEXT_MAX, NvlinkReport, XidFact, pci_address
 from outlast.model.observation import KernelRecord
 
 _XID: Final = re.compile(
@@ -20,11 +20,18 @@ _PID: Final = re.compile(r", pid=([^,\n]{1,64})")
 _RESET: Final = re.compile(r"(?<![\w-])RST: (Yes|No)\b")
 _DRAIN_RESET: Final = re.compile(r"\bD-RST: (Yes|No)\b")
 _ACTION: Final = re.compile(r"from 0x[0-9a-fA-F]{1,8}\b.{0,64}? to 0x([0-9a-fA-F]{1,8})\b")
-_SEVERITY: Final = re.compile(r"\b(Non-?fatal|Fatal)\b", re.IGNORECASE)
+_NVLINK: Final = re.compile(
+    r"^\s*(?:([A-Z][A-Z0-9_]{1,40})\s{1,8})?(Non-?fatal|Fatal)\b"
+    r"(?:\s{1,8}XC\s?(\d{1,2})\b)?(?:\s{1,8}i\s?(\d{1,3})\b)?(?:\s{1,8}Link\s{1,8}(-?\d{1,3})(?!\d))?",
+    re.IGNORECASE,
+)
+_WORD: Final = re.compile(r"\b0x([0-9a-fA-F]{1,8})(?=[\s,)\]])")
+"""A word at the very end of a line cut short is not whole."""
 _PREVIOUS: Final = re.compile(r"caused by previous Xid (\d{1,6})\b")
 
 RECOVERY_ACTION_CHANGED: Final = 154
 NVLINK5_CODES: Final = range(144, 151)
+NVLINK5_WORDS_MAX: Final = 8
 
 
 def parse(record: KernelRecord, start: int) -> XidFact | None:
@@ -37,7 +44,6 @@ def parse(record: KernelRecord, start: int) -> XidFact | None:
     pid, process, detail = _caller(rest)
     reset, drain = _RESET.search(detail), _DRAIN_RESET.search(detail)
     action = _ACTION.search(detail) if code == RECOVERY_ACTION_CHANGED else None
-    severity = _SEVERITY.search(detail) if code in NVLINK5_CODES else None
     previous = _PREVIOUS.search(detail)
     return XidFact(
         sequence=record.sequence,
@@ -53,8 +59,25 @@ def parse(record: KernelRecord, start: int) -> XidFact | None:
         reset=reset[1] == "Yes" if reset else None,
         drain_reset=drain[1] == "Yes" if drain else None,
         recovery_action=int(action[1], 16) if action else None,
-        fatal=severity[1].lower() == "fatal" if severity else None,
+        nvlink=nvlink(detail) if code in NVLINK5_CODES else None,
         previous_xid=int(previous[1]) if previous else None,
+    )
+
+
+def nvlink(detail: str) -> NvlinkReport:
+    """`RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x... 0x... ...)` in parts, as far as they are there."""
+    found = _NVLINK.match(detail)
+    if found is None:
+        return NvlinkReport()
+    link = int(found[5]) if found[5] else -1
+    words = tuple(int(word, 16) for word in _WORD.findall(detail, found.end()))
+    return NvlinkReport(
+        unit=(found[1] or "").upper(),
+        fatal=found[2].lower() == "fatal",
+        cross_contained=found[3] != "0" if found[3] else None,
+        instance=int(found[4]) if found[4] else None,
+        link=link if link >= 0 else None,
+        words=words[:NVLINK5_WORDS_MAX],
     )
 
 
