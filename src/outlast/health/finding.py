@@ -120,10 +120,6 @@ class Event(Finding, frozen=True, kw_only=True):
     joins_any_time: bool = False
     """Belongs to whatever fault is open on its GPU, however old that is."""
     asks_recovery: bool = False
-    link: int | None = None
-    """The NVLink that the event names, on a GPU or on an NVSwitch."""
-    blames_peer: bool = False
-    """The device at the other end of the link is the likely origin, not the one that reports."""
     count_min: int = 1
     """How many must come on the same key and code within the window before a fault opens."""
     count_window_s: float = 0.0

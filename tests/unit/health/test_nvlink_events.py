@@ -185,3 +185,17 @@ def test_every_switch_code_is_judged(entry) -> None:  # type: ignore[no-untyped-
         assert event.role is Role.INFORMATIONAL
     assert event.link == 2
     assert entry.text in event.summary
+
+
+@pytest.mark.parametrize(
+    ("detail", "unit"),
+    [
+        ("Graphics SM Warp Exception on (GPC 7, TPC 3, SM 0): Illegal Instruction", "GPC 7/TPC 3/SM 0"),
+        ("Graphics Exception on GPC 1: UPD", "GPC 1"),
+        ("Graphics Exception: ESR 0x57c730=0xc04000b 0x57c734=0x24", ""),
+    ],
+)
+def test_the_part_of_the_chip_is_kept(detail: str, unit: str) -> None:
+    """The same part failing different jobs makes the GPU suspicious, so the event carries it."""
+    event = event_of(f"NVRM: Xid (PCI:0000:cb:00): 13, pid=42, name=trainer, {detail}")
+    assert (event.unit, event.pid, event.process) == (unit, 42, "trainer")

@@ -122,15 +122,16 @@ def builtin() -> Catalogue:
     return Catalogue()
 
 
-def load(*overrides: Path) -> Catalogue:
+def load(*overrides: Path | None) -> Catalogue:
     """The built-in catalogue with the rows of these files on top, the last one winning.
 
-    Each file is recognised by its columns. Raises CatalogueError.
+    Each file is recognised by its columns; None is no file. Raises CatalogueError.
     """
-    if not overrides:
+    given = [path for path in overrides if path is not None]
+    if not given:
         return builtin()
     found: dict[Table, dict[tuple[object, ...], Any]] = {}
-    for path in overrides:
+    for path in given:
         table, rows = tables.read_override(path)
         found.setdefault(table, {}).update(rows)
     return Catalogue(found)

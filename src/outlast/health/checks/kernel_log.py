@@ -40,6 +40,7 @@ SOURCE: Final = "kernel log"
 PROCESS_NAME_MAX: Final = 15
 """The kernel's own limit of a task's name."""
 
+_CHIP_UNIT: Final = re.compile(r"\bGPC (\d{1,3})\b(?:, TPC (\d{1,3})\b(?:, SM (\d{1,3})\b)?)?")
 _SWITCH_DETAIL: Final = re.compile(r"\): \d{1,6}, (?:Data \{|Severity \d)")
 _UNLISTED: Final = "No catalogue explains this event, or the line was cut short."
 _CONTRADICTED: Final = "The severity in the line is not the one that the catalogue expects of it."
@@ -126,10 +127,23 @@ def _xid(fact: XidFact, catalogue: Catalogue) -> Event:
         gpu=fact.address,
         instance=fact.gpu_instance if values["scope"] is Scope.INSTANCE else None,
         previous_xid=fact.previous_xid,
-        pid=int(fact.pid) if fact.pid.isascii() and fact.pid.isdigit() else None,
-        process=fact.process[:PROCESS_NAME_MAX],
+        **_caller(fact),
+        unit=_unit(fact.detail),
         summary=f"GPU {fact.address} reported Xid {fact.code}. {entry.text}",
     )
+
+
+def _caller(fact: XidFact) -> dict[str, Any]:
+    known = fact.pid.isascii() and fact.pid.isdigit()
+    return {"pid": int(fact.pid) if known else None, "process": fact.process[:PROCESS_NAME_MAX]}
+
+
+def _unit(detail: str) -> str:
+    """The part of the chip that Xid 13 and its like name: `GPC 7/TPC 7/SM 0`, as far as it is said."""
+    found = _CHIP_UNIT.search(detail)
+    if found is None:
+        return ""
+    return "/".join(f"{n} {int(v)}" for n, v in zip(("GPC", "TPC", "SM"), found.groups(), strict=True) if v)
 
 
 def _refined(fact: XidFact, entry: XidEntry) -> dict[str, Any]:
@@ -190,6 +204,7 @@ def _nvlink(fact: XidFact, report: NvlinkReport, entry: XidEntry, catalogue: Cat
         "code": f"xid/{fact.code}",
         "gpu": fact.address,
         "previous_xid": fact.previous_xid,
+        **_caller(fact),
         "link": report.link,
         "summary": f"GPU {fact.address} reported Xid {fact.code} ({_tuple(report, explained.subcode)}). ",
     }
