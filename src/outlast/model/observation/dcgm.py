@@ -1,0 +1,120 @@
+"""DCGM as `dcgmi` and the exporter show it: a second opinion, never the only one.
+
+A value that DCGM left blank is None. What kept DCGM from an opinion is a field of its own, because an
+engine that is down, hung or not watching says nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import ClassVar
+
+from outlast.model.observation.base import CounterReading, Reading, Survey
+
+
+class DcgmProblem(StrEnum):
+    """Why there is no opinion."""
+
+    NOT_INSTALLED = "NotInstalled"
+    ENGINE_DOWN = "EngineDown"
+    """No host engine answers; nothing is started instead."""
+    WATCHES_OFF = "WatchesOff"
+    """The engine watches nothing, so its health is empty. Turning watches on would change a shared engine."""
+    HUNG = "Hung"
+    VERSION_MISMATCH = "VersionMismatch"
+    DRIVER_TIMEOUT = "DriverTimeout"
+    """The engine itself gave up on the driver and answers blank until it is restarted."""
+    PAUSED = "Paused"
+    ALREADY_RUNNING = "AlreadyRunning"
+    """Another diagnostic is running."""
+    REFUSED = "Refused"
+    """Asked for something this machine, its mode (MIG) or its rights do not allow."""
+    KILLED = "Killed"
+    GARBAGE = "Garbage"
+    FAILED = "Failed"
+
+
+class DcgmIncident(Reading, frozen=True, kw_only=True):
+    """One thing a health watch holds against one entity."""
+
+    entity_group: str
+    """GPU, Switch, GPU_I, CPU, ConnectX ... as DCGM names them."""
+    entity_id: int | None
+    system: str
+    """The watch: PCIe system, Memory system ..."""
+    health: str
+    """Warning or Failure."""
+    text: str
+    """DCGM's words, joined from the pieces that `dcgmi` cuts; a mark at a cut may be lost."""
+    code: int | None = None
+    """DCGM error code, recognised in the words because the report has none; None when not recognised."""
+    xid: int | None = None
+    polls: int = 1
+    """Reports in a row that had it."""
+
+
+class DcgmSurvey(Survey, frozen=True, kw_only=True):
+    """One `dcgmi health` report."""
+
+    source: ClassVar[str] = "DCGM"
+
+    overall: str = ""
+    """Healthy, Warning or Failure; empty without a report."""
+    incidents: tuple[DcgmIncident, ...] = ()
+    incidents_dropped: int = 0
+    problem: DcgmProblem | None = None
+    message: str = ""
+    version: str = ""
+    engines: int | None = None
+    """Processes of a host engine on this machine; more than one compete for the same counters."""
+    duration_s: float = 0.0
+
+
+class DcgmGpu(Reading, frozen=True, kw_only=True):
+    """One GPU (or MIG instance) in the exporter's page. None: no such series, or blank."""
+
+    index: int | None = None
+    uuid: str = ""
+    pci_address: str = ""
+    instance: int | None = None
+    """MIG GPU instance id."""
+    xid_last: int | None = None
+    """The last Xid only: it stays after recovery and hides repeats, so it is never an event."""
+    remap_failed: bool | None = None
+    remap_pending: bool | None = None
+    remapped_uncorrectable: int | None = None
+    ecc_double_bit_volatile: int | None = None
+    pcie_replays: int | None = None
+    temperature_c: float | None = None
+    clocks_event_reasons: int | None = None
+    health_status: int | None = None
+    """The worst watch: 0 good, 10 warning, 20 failure."""
+
+    @property
+    def blank(self) -> bool:
+        """Whether nothing that a living GPU always has is known."""
+        values = (self.temperature_c, self.pcie_replays, self.ecc_double_bit_volatile, self.health_status)
+        return all(value is None for value in values)
+
+
+class DcgmExporterSurvey(Survey, frozen=True, kw_only=True):
+    """One page of dcgm-exporter, cut down to the series above."""
+
+    source: ClassVar[str] = "DCGM exporter"
+
+    gpus: tuple[DcgmGpu, ...] = ()
+    problem: DcgmProblem | None = None
+    message: str = ""
+    frozen_s: float = 0.0
+    """For how long no series of the page that moves on a living GPU has moved."""
+    lines_dropped: int = 0
+    duration_s: float = 0.0
+
+    def counters(self) -> Iterable[CounterReading]:
+        """Growth of what only grows."""
+        for gpu in self.gpus:
+            if not gpu.pci_address or gpu.instance is not None:
+                continue
+            if gpu.pcie_replays is not None:
+                yield CounterReading(device=gpu.pci_address, name="dcgm/pcie-replays", value=gpu.pcie_replays)
