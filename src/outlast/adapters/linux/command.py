@@ -57,11 +57,13 @@ async def run_command(
     deadline_s: float,
     output_bytes_max: int,
     environment: Mapping[str, str] | None = None,
+    stop_grace_s: float = 0.0,
 ) -> CommandResult:
     """Run `argv` with an empty stdin until it ends, misses its deadline or says too much.
 
     Returns at the deadline whatever the program does. Without an environment it gets our own. What it
-    started and left in its session is killed with it, also when the caller is cancelled.
+    started and left in its session is killed with it, also when the caller is cancelled. With a grace it
+    is asked to stop (SIGTERM) and killed so much later, for a program that works through a service.
     Raises OSError when it can't be started, such as FileNotFoundError.
     """
     if unended(argv[0]) >= UNENDED_MAX:
@@ -71,7 +73,7 @@ async def run_command(
         )
     loop = asyncio.get_running_loop()
     start_s = loop.time()
-    run = _Run(argv, os.environ if environment is None else environment, output_bytes_max)
+    run = _Run(argv, os.environ if environment is None else environment, output_bytes_max, stop_grace_s)
     hung = False
     try:
         async with asyncio.timeout(deadline_s):
@@ -93,7 +95,13 @@ async def run_command(
 class _Run:
     """One child on the running loop. `over` is done when it ended, or said too much."""
 
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], output_bytes_max: int) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        output_bytes_max: int,
+        stop_grace_s: float,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.output, self.errors = bytearray(), bytearray()
@@ -101,6 +109,7 @@ class _Run:
         self.exit_code: int | None = None
         self._program = PurePath(argv[0]).name
         self._output_bytes_max = output_bytes_max
+        self._stop_grace_s = stop_grace_s
         self._reaped = False
         self._timer: asyncio.TimerHandle | None = None
         self._stdout, self._stderr = self._start(argv, environment)
@@ -153,8 +162,12 @@ class _Run:
             self._timer.cancel()
         if self._reaped:
             return
-        _kill_session(self._pid)
         _unended[self._pid] = self._program
+        if self._stop_grace_s > 0:
+            _signal_session(self._pid, signal.SIGTERM)
+            self._loop.call_later(self._stop_grace_s, _kill_unended, self._pid)
+        else:
+            _signal_session(self._pid, signal.SIGKILL)
         _reap_later(self._pid, _LOOK_FIRST_S)
 
     def _read(self, fd: int) -> bool:
@@ -190,7 +203,7 @@ class _Run:
             if self._pidfd is None:
                 self._look_again(_LOOK_FIRST_S)
             return
-        _kill_session(self._pid)  # Before it is reaped its number cannot be anybody else's.
+        _signal_session(self._pid, signal.SIGKILL)  # Before it is reaped its number cannot be anybody else's.
         _, status = os.waitpid(self._pid, 0)
         self._reaped = True
         self.exit_code = os.waitstatus_to_exitcode(status)
@@ -223,12 +236,20 @@ def _pidfd(pid: int) -> int | None:
         return None
 
 
-def _kill_session(pid: int) -> None:
+def _signal_session(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(pid, number)
+
+
+def _kill_unended(pid: int) -> None:
+    if not _reap(pid):
+        _signal_session(pid, signal.SIGKILL)
 
 
 def _reap(pid: int) -> bool:
+    """Whether it is gone; once it is, its number may be somebody else's and is not asked about again."""
+    if pid not in _unended:
+        return True
     try:
         done, _ = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

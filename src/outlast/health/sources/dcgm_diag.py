@@ -140,15 +140,13 @@ def diag_report(output: bytes, exit_code: int | None) -> DiagResult:
     code = signed_exit(exit_code)
     found = document(output, *_ROOTS, "iterations")
     if found is None:
-        problem, message = told_problem(output, exit_code)
-        return DiagResult(problem=problem, message=message, exit_code=code)
-    runs = [run for run in found.get("iterations") or () if isinstance(run, dict)]
+        silence, words = told_problem(output, exit_code)
+        return DiagResult(problem=silence, message=words, exit_code=code)
+    runs = _dicts(found.get("iterations"))
     parts = [_one_run(run) for run in (runs if "iterations" in found else [found])]
     tests = [test for part in parts for test in part.tests]
     last = parts[-1] if parts else DiagResult()
-    stopped = _stopped(found, parts, tests, exit_code)
-    problem = stopped[0] if stopped else None
-    message = stopped[1] if stopped else ""
+    problem, message = _stopped(found, parts, tests, exit_code)
     if problem is DcgmProblem.GARBAGE:
         message = f"no test result in: {plain(output)}"
     return DiagResult(
@@ -165,7 +163,7 @@ def diag_report(output: bytes, exit_code: int | None) -> DiagResult:
 
 def _stopped(
     found: dict[str, Any], parts: list[DiagResult], tests: list[TestResult], exit_code: int | None
-) -> tuple[DcgmProblem, str] | None:
+) -> tuple[DcgmProblem | None, str]:
     """What keeps the results from being the whole truth."""
     for part in parts:
         if part.problem is not None:
@@ -179,7 +177,7 @@ def _stopped(
         return told_problem(b"", exit_code)
     if code in (-30, -51) and not bad:
         return DcgmProblem.FAILED, f"dcgmi ended with {code} but no result says why"
-    return None
+    return None, ""
 
 
 def _one_run(found: dict[str, Any]) -> DiagResult:

@@ -169,3 +169,17 @@ async def test_the_program_is_given_what_it_is_told_and_nothing_to_read() -> Non
     )
 
     assert result.output == b"42 True True\n"
+
+
+async def test_a_program_with_a_grace_is_asked_to_stop_and_then_killed() -> None:
+    """One that works through a service must tell the service; one that does not go is killed all the same."""
+    polite = "import signal, sys, time; signal.signal(15, lambda *a: sys.exit()); time.sleep(600)"
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+
+    for script, grace_s in ((polite, 60.0), (stubborn, 0.3)):
+        argv = [sys.executable, "-I", "-S", "-c", script]
+        result = await run_command(argv, deadline_s=0.4, output_bytes_max=1, stop_grace_s=grace_s)
+        assert result.hung
+        async with asyncio.timeout(DEADLINE_S):
+            while command.unended(sys.executable):
+                await asyncio.sleep(0.01)
