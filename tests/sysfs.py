@@ -24,13 +24,42 @@ class FakeSysfs:
         self._bus = root / "sys/bus/pci"
         (self._bus / "devices").mkdir(parents=True)
         (self._bus / "drivers").mkdir()
+        self._above: dict[str, str] = {}
 
     def add_gpu(
-        self, address: str, *, device: int = H100, class_code: int = 0x030200, driver: str = "nvidia"
+        self,
+        address: str,
+        *,
+        device: int = H100,
+        class_code: int = 0x030200,
+        driver: str = "nvidia",
+        above: str = "",
     ) -> str:
         """A GPU at full link width."""
         return self.add(
-            address, vendor=0x10DE, device=device, class_code=class_code, driver=driver, width=(16, 16)
+            address,
+            vendor=0x10DE,
+            device=device,
+            class_code=class_code,
+            driver=driver,
+            width=(16, 16),
+            above=above,
+        )
+
+    def add_nvswitch(self, address: str, *, device: int = 0x22A3, driver: str = "nvidia-nvswitch") -> str:
+        """An NVSwitch of an HGX H100."""
+        return self.add(address, vendor=0x10DE, device=device, class_code=0x068000, driver=driver)
+
+    def add_port(self, address: str, *, width_max: int = 16, above: str = "") -> str:
+        """A root port, or below another port one of a PCIe switch."""
+        return self.add(
+            address,
+            vendor=0x8086,
+            device=0x352A,
+            class_code=0x060400,
+            driver="pcieport",
+            width=(width_max, width_max),
+            above=above,
         )
 
     def add_efa(self, address: str, *, device: int = EFA, driver: str = "efa") -> str:
@@ -47,8 +76,10 @@ class FakeSysfs:
         driver: str = "",
         width: tuple[int, int] | None = None,
         physfn: str = "",
+        above: str = "",
     ) -> str:
-        """Any PCI function; `class_code` is the 24-bit number of the class file."""
+        """Any PCI function; `class_code` is the 24-bit number of the class file, `above` its port."""
+        self._above[address] = above
         folder = self.folder(address)
         folder.mkdir(parents=True)
         (folder / "vendor").write_text(f"0x{vendor:04x}\n")
@@ -68,8 +99,22 @@ class FakeSysfs:
 
     def folder(self, address: str) -> Path:
         """Where the function's files are."""
+        above = self._above.get(address, "")
+        if above:
+            return self.folder(above) / address
         domain = address.rpartition(":")[0].rpartition(":")[0]
         return self.root / f"sys/devices/pci{domain}:00" / address
+
+    def set_aer(self, address: str, *, correctable: int = 0, nonfatal: int = 0, fatal: int = 0) -> None:
+        """Error counts as the kernel lists them; all of a severity are of one kind."""
+        kinds = {
+            "correctable": ("RxErr", correctable, ("BadTLP", "BadDLLP"), "ERR_COR"),
+            "nonfatal": ("CmpltTO", nonfatal, ("DLP", "SDES", "UnsupReq", "ACSViol"), "ERR_NONFATAL"),
+            "fatal": ("MalfTLP", fatal, ("DLP", "SDES", "UnsupReq", "ACSViol"), "ERR_FATAL"),
+        }
+        for severity, (kind, count, others, total) in kinds.items():
+            lines = [f"{kind} {count}", *(f"{other} 0" for other in others), f"TOTAL_{total} {count}"]
+            (self.folder(address) / f"aer_dev_{severity}").write_text("\n".join(lines) + "\n")
 
     def set_width(self, address: str, current: int, maximum: int) -> None:
         """PCIe lanes in use and possible."""
@@ -99,6 +144,13 @@ class FakeSysfs:
     def vanish_while_listed(self, address: str) -> None:
         """As seen between listing and reading: the entry is there and leads nowhere."""
         shutil.rmtree(self.folder(address))
+
+    def set(self, path: str, content: str) -> Path:
+        """A file of /sys."""
+        file = self.root / "sys" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        return file
 
     def set_proc(self, path: str, content: str) -> None:
         """A file of /proc (`sys/kernel/random/boot_id`) or, with `../sys/...`, of /sys."""

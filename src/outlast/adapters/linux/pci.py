@@ -1,16 +1,19 @@
-"""GPUs and EFA devices as PCI enumerates them, from sysfs: works when every driver hangs.
+"""GPUs, NVSwitches, network functions and the ports above them as PCI enumerates them, from sysfs.
 
-Looks only at functions of two vendors. A function may vanish between being listed and being read;
-then it is not there. A function that is listed while its configuration space reads as all ones has
-gone from the bus and the kernel has not noticed yet.
+Works when every driver hangs. A function may vanish between being listed and being read; then it is not
+there. A function that is listed while its configuration space reads as all ones has gone from the bus and
+the kernel has not noticed yet.
 """
 
 from __future__ import annotations
 
 import errno
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
-from outlast.model.observation import PciDevice, PciSurvey
+from outlast.adapters.linux.pci_errors import read_aer
+from outlast.model.observation import PciDevice, PciPort, PciSurvey
 
 NVIDIA = 0x10DE
 AMAZON = 0x1D0F
@@ -18,7 +21,12 @@ GPU_CLASSES = (0x0300, 0x0302)
 """VGA controller and 3D controller; an NVSwitch is 0x0680, its audio function 0x0403."""
 
 NVIDIA_MODULE = "nvidia"
-EFA_DEVICES = range(0xEFA0, 0xEFA4)
+NVSWITCH_CLASS = 0x0680
+NETWORK_CLASSES = range(0x0200, 0x0300)
+"""Ethernet, InfiniBand and other network controllers."""
+
+EFA_DEVICES = range(0xEFA0, 0xEFB0)
+"""0xefa0 to 0xefa3 are in use; the rest of the row is left for what comes."""
 EFA_DRIVER = "efa"
 
 FUNCTIONS_MAX = 4096
@@ -27,6 +35,7 @@ FUNCTIONS_MAX = 4096
 _ATTRIBUTE_BYTES_MAX = 64
 _LANES_MAX = 32
 _VANISHED = (errno.ENOENT, errno.ENODEV)
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class SysfsPciBus:
@@ -45,25 +54,30 @@ class SysfsPciBus:
         if len(addresses) > FUNCTIONS_MAX:
             many = f"{self._devices} lists {len(addresses)} functions, more than {FUNCTIONS_MAX}"
             return PciSurvey(readable=False, message=many)
-        gpus: list[PciDevice] = []
-        efa: list[PciDevice] = []
+        found: list[PciDevice] = []
         unreadable = ""
         for address in addresses:
             try:
-                device = _read(self._devices / address)
+                device = self._read(address)
             except OSError as error:
                 if error.errno in _VANISHED:
                     continue
                 unreadable = f"PCI function {address} cannot be read: {error.strerror}"
                 continue
             if device is not None:
-                (gpus if device.vendor == NVIDIA else efa).append(device)
+                found.append(device)
+        gpus = [d for d in found if d.vendor == NVIDIA and d.class_code in GPU_CLASSES]
+        efa = [d for d in found if _is_efa(d.vendor, d.device)]
+        nics = [d for d in found if d not in efa and d.class_code in NETWORK_CLASSES]
         return PciSurvey(
             gpus=tuple(gpus),
             efa=tuple(device for device in efa if device.driver == EFA_DRIVER),
             efa_unbound=tuple(device for device in efa if device.driver != EFA_DRIVER),
             driver_loaded=self._driver_loaded(),
             driver_module_version=self._driver_version(),
+            nics=tuple(nics),
+            nvswitches=tuple(d for d in found if d.vendor == NVIDIA and d.class_code == NVSWITCH_CLASS),
+            ports=self._ports([*gpus, *efa, *nics]),
             readable=not unreadable,
             message=unreadable,
         )
@@ -80,25 +94,59 @@ class SysfsPciBus:
             return ""
         return version.decode("ascii", "replace").strip()
 
+    def _read(self, address: str) -> PciDevice | None:
+        folder = self._devices / address
+        vendor, class_code = _hex(folder / "vendor"), _hex(folder / "class") >> 8
+        nvidia = vendor == NVIDIA and class_code in (*GPU_CLASSES, NVSWITCH_CLASS)
+        if not nvidia and class_code not in NETWORK_CLASSES and vendor != AMAZON:
+            return None
+        device = _hex(folder / "device")
+        wanted = nvidia or class_code in NETWORK_CLASSES or _is_efa(vendor, device)
+        if not wanted or (folder / "physfn").exists():
+            return None
+        above = self._above(address)
+        return PciDevice(
+            address=address.lower(),
+            vendor=vendor,
+            device=device,
+            class_code=class_code,
+            driver=_driver(folder),
+            link_width=_width(folder / "current_link_width"),
+            link_width_max=_width(folder / "max_link_width"),
+            responds=_attribute(folder / "config", 2) != b"\xff\xff",
+            port=above[-1] if above else "",
+            aer=read_aer(folder),
+        )
 
-def _read(folder: Path) -> PciDevice | None:
-    vendor = _hex(folder / "vendor")
-    if vendor not in (NVIDIA, AMAZON):
-        return None
-    device, class_code = _hex(folder / "device"), _hex(folder / "class") >> 8
-    wanted = class_code in GPU_CLASSES if vendor == NVIDIA else device in EFA_DEVICES
-    if not wanted or (folder / "physfn").exists():
-        return None
-    return PciDevice(
-        address=folder.name.lower(),
-        vendor=vendor,
-        device=device,
-        class_code=class_code,
-        driver=_driver(folder),
-        link_width=_width(folder / "current_link_width"),
-        link_width_max=_width(folder / "max_link_width"),
-        responds=_attribute(folder / "config", 2) != b"\xff\xff",
-    )
+    def _above(self, address: str) -> list[str]:
+        """Ports between the root and a function, the root first: its place in the tree of devices."""
+        try:
+            parts = (self._devices / address).readlink().parts
+        except OSError:
+            return []
+        return [part.lower() for part in parts[:-1] if _ADDRESS.fullmatch(part.lower())]
+
+    def _ports(self, devices: Iterable[PciDevice]) -> tuple[PciPort, ...]:
+        below: dict[str, list[str]] = {}
+        direct: dict[str, int] = {}
+        for device in devices:
+            for port in self._above(device.address):
+                below.setdefault(port, []).append(device.address)
+            direct[device.port] = direct.get(device.port, 0) + 1
+        return tuple(
+            PciPort(
+                address=port,
+                link_width_max=_width(self._devices / port / "max_link_width"),
+                below=tuple(below[port]),
+                direct=port in direct,
+                aer=read_aer(self._devices / port),
+            )
+            for port in sorted(below)
+        )
+
+
+def _is_efa(vendor: int, device: int) -> bool:
+    return vendor == AMAZON and device in EFA_DEVICES
 
 
 def _driver(folder: Path) -> str:

@@ -18,8 +18,8 @@ _STATUS_BYTES_MAX = 8192
 _SIGKILL_BIT = 1 << (9 - 1)
 
 
-def leaked_workers(proc: Path = Path("/proc")) -> tuple[int, ...]:
-    """Pids of our workers with a task in uninterruptible sleep that has a SIGKILL waiting for it.
+def leaked_workers(proc: Path = Path("/proc"), worker: str = PROCESS_NAME) -> tuple[int, ...]:
+    """Pids of our workers of this name with a task in uninterruptible sleep that a SIGKILL waits for.
 
     A zombie whose other thread still sleeps counts: the kernel shows such a process as dead while it
     holds the GPU. Only processes of our own user are believed to be ours. Takes some 10 us a process.
@@ -28,12 +28,12 @@ def leaked_workers(proc: Path = Path("/proc")) -> tuple[int, ...]:
         names = [name for name in os.listdir(proc) if name.isdigit()][:PROCESSES_MAX]  # noqa: PTH208 - fast
     except OSError:
         return ()
-    return tuple(sorted(int(name) for name in names if _is_leaked(proc / name)))
+    return tuple(sorted(int(name) for name in names if _is_leaked(proc / name, worker)))
 
 
-def _is_leaked(process: Path) -> bool:
+def _is_leaked(process: Path, worker: str) -> bool:
     try:
-        if _read(process / "comm").strip() != PROCESS_NAME or process.stat().st_uid != os.geteuid():
+        if _read(process / "comm").strip() != worker or process.stat().st_uid != os.geteuid():
             return False
         return any(_sleeps_killed(_read(task / "status")) for task in (process / "task").iterdir())
     except OSError:

@@ -59,8 +59,8 @@ class ProcessOwner(Reading, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What is one job for counting errors: a pod, a batch job, else the process itself."""
-        return self.pod_uid or self.job or f"pid/{self.pid}"
+        """What is one job for counting errors: a pod, a batch job, a container, else the process itself."""
+        return self.pod_uid or self.job or self.container_id or f"pid/{self.pid}"
 
 
 class ProcessSurvey(Survey, frozen=True, kw_only=True):

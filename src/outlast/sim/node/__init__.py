@@ -6,5 +6,16 @@ Kernel-log lines pass through the production parser; everything else is plain da
 from outlast.sim.node.devices import FakeGpuReader, FakePciBus, Hardware
 from outlast.sim.node.kernel_log import FakeKernelLog
 from outlast.sim.node.machine import FakeMachine, MemoryStateFile
+from outlast.sim.node.sources import FakeHost, FakeProcesses, FakeRdma
 
-__all__ = ["FakeGpuReader", "FakeKernelLog", "FakeMachine", "FakePciBus", "Hardware", "MemoryStateFile"]
+__all__ = [
+    "FakeGpuReader",
+    "FakeHost",
+    "FakeKernelLog",
+    "FakeMachine",
+    "FakePciBus",
+    "FakeProcesses",
+    "FakeRdma",
+    "Hardware",
+    "MemoryStateFile",
+]
