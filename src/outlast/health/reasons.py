@@ -40,6 +40,8 @@ class Reason(StrEnum):
     PCIE_ERRORS = "PcieErrors"
     CONFIDENTIAL_COMPUTING_ERROR = "ConfidentialComputingError"
     GPU_RESET_REQUIRED = "GpuResetRequired"
+    GPU_SUSPECT = "GpuSuspect"
+    DRIVER_WEDGED = "DriverWedged"
     REBOOT_REQUIRED = "RebootRequired"
     # faults of the fabric and the network
     NVLINK_ERROR = "NvLinkError"
@@ -160,6 +162,16 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     Reason.PCIE_ERRORS: ReasonText(_GPU, "The PCIe link of a GPU fails.", _RESET),
     Reason.CONFIDENTIAL_COMPUTING_ERROR: ReasonText(
         _GPU, "Confidential computing lost its keys.", "Restart the virtual machine."
+    ),
+    Reason.GPU_SUSPECT: ReasonText(
+        _GPU,
+        "Different jobs failed in the same way on one GPU within a day (only where the application rule is set to block).",
+        "Test the GPU deeply while it is idle. It clears a day after the last such error.",
+    ),
+    Reason.DRIVER_WEDGED: ReasonText(
+        _GPU,
+        "A program that the driver took off a GPU is stuck in the kernel. Without a sign that it is stuck in the driver this only keeps new work away.",
+        _REBOOT,
     ),
     Reason.GPU_RESET_REQUIRED: ReasonText(
         _GPU, "The driver asks for a reset of the GPU (NVML field 230).", _RESET

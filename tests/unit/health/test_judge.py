@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from outlast.health.catalogue import builtin
 from outlast.health.reasons import Reason
 from outlast.health.verdict import judge, restore
+from outlast.health.verdict.memory import STATE_BYTES_MAX, to_bytes
 from outlast.health.verdict.state import (
     FAULTS_KEPT_MAX,
     HELD_MAX,
     RECENT_MAX,
-    STATE_BYTES_MAX,
     Settings,
-    to_bytes,
 )
 from outlast.model.health import (
     EVIDENCE_MAX,
@@ -483,7 +482,7 @@ def test_a_wish_that_came_and_went_is_proof() -> None:
 def test_a_gap_in_the_log_starts_proofs_again() -> None:
     """What was lost may have been more evidence."""
     scene = Scene()
-    scene.xid(0, 63)
+    scene.xid(0, 48)
     scene.poll(4)
     answer = scene.tell(KernelLogGap(lost=10, reason="overrun"))
     assert answer.probe

@@ -6,6 +6,7 @@ The boot id is made by the kernel at each boot; it is what proves that a reboot 
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 from outlast.model.observation import MachineFacts
@@ -31,6 +32,7 @@ class LinuxMachine:
             if vendor == "Amazon EC2"
             else "",
             kernel_release=self._word("proc/sys/kernel/osrelease"),
+            suspended_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC),
         )
 
     def _word(self, path: str) -> str:

@@ -5,6 +5,17 @@ NodeHealth status and the four conditions.
 """
 
 from outlast.health.verdict.judge import Judgement, judge
-from outlast.health.verdict.state import JudgeState, Moment, Settings, restore, start, to_bytes
+from outlast.health.verdict.memory import restore, start, to_bytes
+from outlast.health.verdict.state import ApplicationRule, JudgeState, Moment, Settings
 
-__all__ = ["JudgeState", "Judgement", "Moment", "Settings", "judge", "restore", "start", "to_bytes"]
+__all__ = [
+    "ApplicationRule",
+    "JudgeState",
+    "Judgement",
+    "Moment",
+    "Settings",
+    "judge",
+    "restore",
+    "start",
+    "to_bytes",
+]

@@ -1,11 +1,10 @@
 """Faults end by proof, never by silence: the right thing seen twice, after the last evidence.
 
-A reboot alone proves nothing, and a relief that the driver reports before a reset is false.
+What each kind of fault asks for is in `proofs`; here it is counted, over polls and over time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from math import inf
 from typing import Final
@@ -13,14 +12,17 @@ from typing import Final
 import msgspec
 
 from outlast.health.catalogue import Catalogue
-from outlast.health.finding import Proof
-from outlast.health.verdict.levels import expected, vouches
-from outlast.health.verdict.state import FaultCode, JudgeState, Moment, OpenFault, Unexplained
-from outlast.model.health import Subsystem
-from outlast.model.observation import GpuReading, GpuSurvey, PciDevice
+from outlast.health.verdict.faults import AT_ONCE
+from outlast.health.verdict.inventory import expected, vouches
+from outlast.health.verdict.proofs import Look, action_known, address_of, gpus_good, proves, repaired
+from outlast.health.verdict.returning import remembered
+from outlast.health.verdict.state import STALE_S, FaultCode, JudgeState, Moment, OpenFault, Unexplained
+from outlast.model.observation import GpuSurvey
 
 CLEAN_POLLS: Final = 2
 CLEAN_SPAN_S: Final = 60.0
+SLOW_FIRMWARE: Final = frozenset({"xid/119", "gsp/silent"})
+"""A firmware processor that answers after all was slow, not dead."""
 
 
 class Ending(StrEnum):
@@ -28,6 +30,10 @@ class Ending(StrEnum):
 
     CLEARED = "cleared"
     HARDWARE_LEFT = "hardware left"
+    RECORDED = "recorded"
+    """It was a notice: the counters can be read and ask for nothing."""
+    DOWNGRADED = "downgraded to a warning"
+    """It looked worse than the levels, read all along, have shown it to be."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -48,27 +54,60 @@ def after_poll(
         if fault.root.polled_by != source:
             faults.append(fault)
             continue
-        if _left(state, fault, catalogue):
-            ended.append(Ended(fault, Ending.HARDWARE_LEFT))
-            continue
-        polled = _polled(fault, _holds(state, fault, catalogue, now), now)
+        watched = _watched(state, fault, catalogue, now)
+        polled = _polled(watched, _holds(state, watched, catalogue, now), now)
         if _proven(polled, now):
-            ended.append(Ended(polled, Ending.CLEARED))
+            ended.append(Ended(polled, _ending(state, polled)))
         else:
             faults.append(polled)
     unexplained = state.unexplained
     if source == GpuSurvey.source:
         unexplained = tuple(e for e in (_explained(state, e, catalogue, now) for e in unexplained) if e)
+    if not ended and unexplained == state.unexplained and all(map(_same, faults, state.faults)):
+        return state, ()
+    for over in ended:
+        if over.ending is Ending.CLEARED and repaired(state, over.fault):
+            state = remembered(state, over.fault, now)
     return msgspec.structs.replace(state, faults=tuple(faults), unexplained=unexplained), tuple(ended)
 
 
-def after_gap(state: JudgeState) -> JudgeState:
-    """Records were lost: what they said is unknown, so every proof starts again."""
+def departed(state: JudgeState, catalogue: Catalogue) -> tuple[JudgeState, tuple[Ended, ...]]:
+    """Faults whose board is no longer in the machine are over, and are not the next board's."""
+    left = [fault for fault in state.faults if _left(state, fault, catalogue)]
+    if not left:
+        return state, ()
+    faults = tuple(fault for fault in state.faults if fault not in left)
+    ended = tuple(Ended(fault, Ending.HARDWARE_LEFT) for fault in left)
+    return msgspec.structs.replace(state, faults=faults), ended
+
+
+def after_gap(state: JudgeState, now: Moment) -> JudgeState:
+    """Records were lost: what they said is unknown, so every proof and every expiry starts again."""
     return msgspec.structs.replace(
         state,
         gaps=state.gaps + 1,
-        faults=tuple(msgspec.structs.replace(f, clean_since=None, clean_polls=0) for f in state.faults),
+        faults=tuple(
+            msgspec.structs.replace(f, quiet_since=now.monotonic, clean_since=None, clean_polls=0)
+            for f in state.faults
+        ),
     )
+
+
+def _same(one: OpenFault, other: OpenFault) -> bool:
+    return one is other
+
+
+def _watched(state: JudgeState, fault: OpenFault, catalogue: Catalogue, now: Moment) -> OpenFault:
+    """Since when every poll found the GPU readable and asking for nothing."""
+    address = address_of(fault)
+    if not gpus_good(state, address, catalogue) or not action_known(state, address):
+        if fault.watched_since is None:
+            return fault
+        return msgspec.structs.replace(fault, watched_since=None)
+    since = fault.watched_since
+    if since is None or now.monotonic - fault.watched_at > STALE_S:
+        since = now.monotonic
+    return msgspec.structs.replace(fault, watched_since=since, watched_at=now.monotonic)
 
 
 def _polled(fault: OpenFault, clean: bool, now: Moment) -> OpenFault:
@@ -95,7 +134,7 @@ def _holds(state: JudgeState, fault: OpenFault, catalogue: Catalogue, now: Momen
         return False
     if any(not _looked_again(state, fault, code) for code in fault.codes):
         return False
-    return all(_PROOFS[code.proof](state, fault, code, catalogue, now) for code in fault.codes)
+    return all(proves(Look(state, fault, code, catalogue, now)) for code in fault.codes)
 
 
 def _looked_again(state: JudgeState, fault: OpenFault, code: FaultCode) -> bool:
@@ -103,136 +142,32 @@ def _looked_again(state: JudgeState, fault: OpenFault, code: FaultCode) -> bool:
     return not code.check or state.judged.get(code.check, -inf) > fault.evidence_monotonic
 
 
+def _ending(state: JudgeState, fault: OpenFault) -> Ending:
+    if repaired(state, fault):
+        return Ending.CLEARED
+    if fault.root.code in AT_ONCE:
+        return Ending.RECORDED
+    return Ending.DOWNGRADED if fault.root.code in SLOW_FIRMWARE else Ending.CLEARED
+
+
 def _left(state: JudgeState, fault: OpenFault, catalogue: Catalogue) -> bool:
     """The board is no longer in a machine whose every slot is read."""
-    serial = fault.gpu.serial if fault.gpu else ""
     gpus = state.gpu.gpus if state.gpu and vouches(state.gpu) else ()
-    if not serial or len(gpus) < expected(state, catalogue).gpus or any(not gpu.serial for gpu in gpus):
+    if fault.gpu is None or not gpus or len(gpus) < expected(state, catalogue).gpus:
         return False
-    return all(gpu.serial != serial for gpu in gpus)
+    if serial := fault.gpu.serial:
+        return all(gpu.serial and gpu.serial != serial for gpu in gpus)
+    uuid = fault.gpu.uuid
+    return bool(uuid) and all(gpu.uuid and gpu.uuid != uuid for gpu in gpus)
 
 
 def _explained(
     state: JudgeState, entry: Unexplained, catalogue: Catalogue, now: Moment
 ) -> Unexplained | None:
     """None once its GPU checked clean often enough."""
-    if not _gpus_good(state, entry.gpu, catalogue) or any(e.level.key == entry.gpu for e in state.levels):
+    if not gpus_good(state, entry.gpu, catalogue) or any(e.level.key == entry.gpu for e in state.levels):
         return msgspec.structs.replace(entry, clean_since=None, clean_polls=0)
     since = entry.clean_since if entry.clean_since is not None else now.monotonic
     if entry.clean_polls + 1 >= CLEAN_POLLS and now.monotonic - since >= CLEAN_SPAN_S:
         return None
     return msgspec.structs.replace(entry, clean_since=since, clean_polls=entry.clean_polls + 1)
-
-
-# --- what each proof asks for; all are about this poll
-
-
-def _level_good(
-    state: JudgeState, fault: OpenFault, code: FaultCode, catalogue: Catalogue, now: Moment
-) -> bool:
-    return code.subsystem is not Subsystem.MONITOR or vouches(state.gpu)
-
-
-def _readable(
-    state: JudgeState, fault: OpenFault, code: FaultCode, catalogue: Catalogue, now: Moment
-) -> bool:
-    return _gpus_good(state, _address(fault), catalogue)
-
-
-def _new_boot_and_present(
-    state: JudgeState, fault: OpenFault, code: FaultCode, catalogue: Catalogue, now: Moment
-) -> bool:
-    return _new_boot(state, fault) and _gpus_good(state, _address(fault), catalogue)
-
-
-def _recovery_none(
-    state: JudgeState, fault: OpenFault, code: FaultCode, catalogue: Catalogue, now: Moment
-) -> bool:
-    if not _gpus_good(state, _address(fault), catalogue):
-        return False
-    repaired = _new_boot(state, fault) or (fault.action_seen and _action_known(state, fault))
-    return repaired or (_action_known(state, fault) and _expired(fault, code, now))
-
-
-def _memory_clean(
-    state: JudgeState, fault: OpenFault, code: FaultCode, catalogue: Catalogue, now: Moment
-) -> bool:
-    if not _gpus_good(state, _address(fault), catalogue):
-        return False
-    gpu = _reading(state, _address(fault))
-    if gpu is not None and (gpu.remap_pending or gpu.remap_failed):
-        return False
-    counters = gpu is not None and gpu.remap_pending is not None and gpu.recovery_action is not None
-    return _new_boot(state, fault) or (counters and (code.expiry_s == 0 or _expired(fault, code, now)))
-
-
-def _never(state: JudgeState, fault: OpenFault, code: FaultCode, catalogue: Catalogue, now: Moment) -> bool:
-    return False
-
-
-def _expiry(state: JudgeState, fault: OpenFault, code: FaultCode, catalogue: Catalogue, now: Moment) -> bool:
-    return _expired(fault, code, now)
-
-
-_PROOFS: Final[dict[Proof, Callable[[JudgeState, OpenFault, FaultCode, Catalogue, Moment], bool]]] = {
-    Proof.LEVEL_GOOD: _level_good,
-    Proof.READABLE: _readable,
-    Proof.NEW_BOOT_AND_PRESENT: _new_boot_and_present,
-    Proof.RECOVERY_NONE: _recovery_none,
-    Proof.MEMORY_CLEAN: _memory_clean,
-    Proof.HARDWARE_LEFT: _never,
-    Proof.JOB_END: _expiry,
-    Proof.EXPIRY: _expiry,
-}
-
-
-def _new_boot(state: JudgeState, fault: OpenFault) -> bool:
-    return bool(state.boot_id) and bool(fault.boot_id) and state.boot_id != fault.boot_id
-
-
-def _expired(fault: OpenFault, code: FaultCode, now: Moment) -> bool:
-    return code.expiry_s > 0 and now.monotonic - fault.evidence_monotonic >= code.expiry_s
-
-
-def _address(fault: OpenFault) -> str:
-    return fault.gpu.pci_address if fault.gpu else ""
-
-
-def _action_known(state: JudgeState, fault: OpenFault) -> bool:
-    """The driver can say what it wants, so that "none" means something."""
-    addresses = [_address(fault)] if _address(fault) else [gpu.pci_address for gpu in _all(state)]
-    readings = [_reading(state, address) for address in addresses]
-    return bool(readings) and all(gpu is not None and gpu.recovery_action is not None for gpu in readings)
-
-
-def _gpus_good(state: JudgeState, address: str, catalogue: Catalogue) -> bool:
-    """This GPU, or without an address every expected one, is on the bus, answers and asks for nothing."""
-    if not vouches(state.gpu) or state.pci is None or not state.pci.readable:
-        return False
-    if address:
-        return _good(state, address)
-    gpus = _all(state)
-    return len(gpus) >= expected(state, catalogue).gpus and all(_good(state, g.pci_address) for g in gpus)
-
-
-def _good(state: JudgeState, address: str) -> bool:
-    gpu, device = _reading(state, address), _device(state, address)
-    return (
-        gpu is not None
-        and device is not None
-        and device.responds
-        and not gpu.error
-        and gpu.recovery_action in (0, None)
-    )
-
-
-def _all(state: JudgeState) -> tuple[GpuReading, ...]:
-    return state.gpu.gpus if state.gpu else ()
-
-
-def _reading(state: JudgeState, address: str) -> GpuReading | None:
-    return next((gpu for gpu in _all(state) if gpu.pci_address == address), None)
-
-
-def _device(state: JudgeState, address: str) -> PciDevice | None:
-    return next((gpu for gpu in state.pci.gpus if gpu.address == address), None) if state.pci else None

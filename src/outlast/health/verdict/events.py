@@ -11,7 +11,8 @@ from outlast.health.catalogue import Catalogue
 from outlast.health.checks import EVENT_CHECKS
 from outlast.health.finding import Event, Role
 from outlast.health.sources import kernel_text
-from outlast.health.sources.facts import DriverLoadedFact, Fact, GspFact, HungTaskFact, XidFact
+from outlast.health.sources.facts import DriverLoadedFact, Fact
+from outlast.health.verdict import peers, repeats, wedge
 from outlast.health.verdict.faults import find, join_event
 from outlast.health.verdict.state import (
     HELD_MAX,
@@ -25,10 +26,11 @@ from outlast.health.verdict.state import (
     Recent,
     Unexplained,
 )
+from outlast.health.verdict.tallies import counted
 from outlast.model.health import FaultClass
 from outlast.model.observation import KernelRecord
 
-WITNESS_CODES = frozenset({119, 120})
+RECOVERY_CHANGED = "xid/154"
 
 
 def absorb_record(state: JudgeState, record: KernelRecord, catalogue: Catalogue, now: Moment) -> JudgeState:
@@ -69,34 +71,47 @@ def release_due(state: JudgeState, now: Moment) -> JudgeState:
 
 def next_due(state: JudgeState) -> float | None:
     """Monotonic time at which `release_due` has something to do."""
-    return min((held.due for held in state.held), default=None)
+    return min((held.due for held in state.held), default=None) if state.held else None
 
 
 def _note(state: JudgeState, fact: Fact, now: Moment) -> JudgeState:
     """What a fact says beside its event."""
     if isinstance(fact, DriverLoadedFact) and not fact.replayed:
         return msgspec.structs.replace(state, quiet_from=now.monotonic + INITIALIZING_S, gpus_complete=False)
-    witness = isinstance(fact, GspFact | HungTaskFact) or (
-        isinstance(fact, XidFact) and fact.code in WITNESS_CODES
-    )
-    if witness and not fact.replayed:
-        return msgspec.structs.replace(state, witness=now.monotonic)
-    return state
+    return wedge.testify(state, fact, now)
 
 
 def _absorb_event(state: JudgeState, event: Event, now: Moment) -> JudgeState:
+    if event.role is not Role.APPLICATION:
+        state, enough = counted(state, event)
+        if not enough:
+            if find(state, event) is not None:
+                return join_event(state, event, now, may_open=False)
+            return _remember(state, event, now)
     match event.role:
         case Role.LEADER:
-            state = join_event(state, event, now, may_open=True)
-            return _pull_followers(state, now)
+            return _lead(state, event, now)
         case Role.MODIFIER:
+            if event.code == RECOVERY_CHANGED and not event.asks_recovery:
+                # Nothing is wanted any more, or nobody can tell what: the levels say what is so.
+                return msgspec.structs.replace(state, probes=state.probes + 1)
             return join_event(state, event, now, may_open=event.asks_recovery)
         case Role.FOLLOWER | Role.APPLICATION:
-            return _hold(state, event, now)
+            return _hold(wedge.removed(state, event, now), event, now)
         case Role.UNEXPECTED:
             return _unexplained(state, event, now)
         case Role.INFORMATIONAL:
             return _remember(state, event, now)
+
+
+def _lead(state: JudgeState, event: Event, now: Moment) -> JudgeState:
+    """A leader never waits: it joins its story, is an echo of a peer's, or opens a story of its own."""
+    if find(state, event) is None:
+        blamed = peers.accuse(state, event, now)
+        if blamed is not None:
+            return blamed
+    state = join_event(state, event, now, may_open=True)
+    return _pull_followers(peers.gather(state, event, now), now)
 
 
 def _hold(state: JudgeState, event: Event, now: Moment) -> JudgeState:
@@ -128,7 +143,7 @@ def _pull_followers(state: JudgeState, now: Moment) -> JudgeState:
 def _settle(state: JudgeState, event: Event, now: Moment) -> JudgeState:
     if find(state, event) is not None or event.fault_class is not FaultClass.APPLICATION:
         return join_event(state, event, now, may_open=True)
-    return _remember(state, event, now)
+    return repeats.note(_remember(state, event, now), event, now)
 
 
 def _remember(state: JudgeState, event: Event, now: Moment) -> JudgeState:

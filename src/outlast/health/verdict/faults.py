@@ -10,10 +10,13 @@ from typing import Final
 
 import msgspec
 
-from outlast.health.finding import RANK_LAST, Event, Finding, Level
+from outlast.health.finding import RANK_LAST, Event, Finding, Level, Proof
+from outlast.health.verdict.returning import CAME_BACK, comes_back
 from outlast.health.verdict.state import (
     CODES_PER_FAULT_MAX,
     FAULTS_KEPT_MAX,
+    PIDS_PER_FAULT_MAX,
+    STRENGTH,
     WINDOW_END_S,
     WINDOW_S,
     FaultCode,
@@ -21,10 +24,19 @@ from outlast.health.verdict.state import (
     Moment,
     OpenFault,
 )
-from outlast.model.health import EVIDENCE_MAX, EVIDENCE_TEXT_MAX, Evidence, FaultState, GpuIdentity, Subsystem
+from outlast.model.health import (
+    EVIDENCE_MAX,
+    EVIDENCE_TEXT_MAX,
+    Evidence,
+    FaultClass,
+    FaultState,
+    GpuIdentity,
+    Subsystem,
+)
 from outlast.model.observation import GpuSurvey, PciSurvey
 
 EVIDENCE_PER_CODE_MAX: Final = 2
+ECHOES_MAX: Final = 16
 SEEN_AGAIN_S: Final = 60.0
 """A code that repeats moves `last_seen_at` at most this often."""
 MICROSECOND: Final = 1_000_000
@@ -35,7 +47,62 @@ def join_event(state: JudgeState, event: Event, now: Moment, *, may_open: bool) 
     found = find(state, event)
     if found is None:
         return _open(state, event, now) if may_open else state
-    return _replace(state, found, _joined(found, event, state.boot_id, now))
+    joined = _joined(found, event, state, now)
+    state = _replace(state, found, joined)
+    if event.key != found.key and found.key.startswith(f"{event.key}/"):
+        return _widened(state, joined, event)
+    return state
+
+
+def echo(state: JudgeState, accused: OpenFault, event: Event, now: Moment) -> JudgeState:
+    """The event is only evidence of a fault elsewhere."""
+    evidence, codes = _with_evidence(accused, event, now)
+    echoes = accused.echoes if event.key in accused.echoes else (*accused.echoes, event.key)
+    if evidence is accused.evidence and echoes is accused.echoes:
+        return state
+    return _replace(
+        state,
+        accused,
+        msgspec.structs.replace(accused, evidence=evidence, evidence_codes=codes, echoes=echoes[:ECHOES_MAX]),
+    )
+
+
+def absorb_fault(state: JudgeState, whole: OpenFault, part: OpenFault, *, codes: bool) -> JudgeState:
+    """`part` was a piece of the story of `whole` and is no fault of its own any more."""
+    evidence = (*whole.evidence, *part.evidence)
+    evidence_codes = (*whole.evidence_codes, *part.evidence_codes)
+    if len(evidence) > EVIDENCE_MAX:
+        evidence, evidence_codes = evidence[:EVIDENCE_MAX], evidence_codes[:EVIDENCE_MAX]
+    both = msgspec.structs.replace(
+        whole,
+        codes=_most_telling((*whole.codes, *(c for c in part.codes if not _has(whole, c.code))))
+        if codes
+        else whole.codes,
+        evidence=evidence,
+        evidence_codes=evidence_codes,
+        echoes=tuple(dict.fromkeys((*whole.echoes, *part.echoes, *(() if codes else (part.key,)))))[
+            :ECHOES_MAX
+        ],
+        live=whole.live or part.live,
+        pids=(*whole.pids, *part.pids)[:PIDS_PER_FAULT_MAX],
+        first_us=min((us for us in (whole.first_us, part.first_us) if us is not None), default=None),
+        action_seen=whole.action_seen or part.action_seen,
+    )
+    return msgspec.structs.replace(
+        state, faults=tuple(both if f is whole else f for f in state.faults if f is not part)
+    )
+
+
+def _widened(state: JudgeState, narrow: OpenFault, event: Event) -> JudgeState:
+    """What was about one instance is about the whole GPU, and so are its other instances' faults."""
+    gpu = identity(state, event.gpu) if event.gpu else narrow.gpu
+    wide = msgspec.structs.replace(narrow, key=event.key, gpu=gpu)
+    state = _replace(state, narrow, wide)
+    for other in state.faults:
+        if other is not wide and other.key.startswith(f"{event.key}/") and _in_window(state, other, event):
+            state = absorb_fault(state, wide, other, codes=True)
+            wide = next(fault for fault in state.faults if fault.id == wide.id)
+    return state
 
 
 def join_level(state: JudgeState, level: Level, check: str, source: str, now: Moment) -> JudgeState:
@@ -46,10 +113,10 @@ def join_level(state: JudgeState, level: Level, check: str, source: str, now: Mo
         found = min(same, key=lambda fault: fault.root.rank, default=None)
     if found is None:
         return _open(state, level, now, check, source)
-    if _has(found, level.code) and found.state is FaultState.OPEN:
+    if _has(found, level.code) and found.state is FaultState.OPEN and found.live:
         # Known already: a level that simply goes on being so is no news, and no write.
         return _replace(state, found, msgspec.structs.replace(found, evidence_monotonic=now.monotonic))
-    return _replace(state, found, _joined(found, level, state.boot_id, now, check, source))
+    return _replace(state, found, _joined(found, level, state, now, check, source))
 
 
 def find(state: JudgeState, event: Event) -> OpenFault | None:
@@ -62,7 +129,8 @@ def find(state: JudgeState, event: Event) -> OpenFault | None:
             return fault
         if event.joins_any_time:
             return fault
-    return next((fault for fault in candidates if _in_window(fault, event)), None)
+    near = [fault for fault in candidates if _in_window(state, fault, event)]
+    return min(near, key=lambda fault: fault.root.rank, default=None)
 
 
 def _related(fault_key: str, event_key: str) -> bool:
@@ -74,7 +142,9 @@ def _related(fault_key: str, event_key: str) -> bool:
     )
 
 
-def _in_window(fault: OpenFault, event: Event) -> bool:
+def _in_window(state: JudgeState, fault: OpenFault, event: Event) -> bool:
+    if fault.state is FaultState.AWAITING_PROOF and fault.boot_id != state.boot_id:
+        return False  # the kernel's clock began anew
     if fault.first_us is None or fault.last_leader_us is None:
         return fault.state is FaultState.OPEN
     since_leader_s = (event.timestamp_us - fault.last_leader_us) / MICROSECOND
@@ -97,10 +167,14 @@ def _open(state: JudgeState, finding: Finding, now: Moment, check: str = "", sou
         return msgspec.structs.replace(state, faults_dropped=state.faults_dropped + 1)
     event = finding if isinstance(finding, Event) else None
     replayed = event is not None and event.replayed
+    repeated = comes_back(state, finding, now)
+    code = _code(finding, check, source)
+    if repeated:
+        code = msgspec.structs.replace(code, summary=f"{code.summary} {CAME_BACK}")
     fault = OpenFault(
         id=_fault_id(state, finding),
         key=finding.key,
-        codes=(_code(finding, check, source),),
+        codes=(code,),
         opened_at=now.wall,
         last_seen_at=now.wall,
         boot_id=state.boot_id,
@@ -115,35 +189,49 @@ def _open(state: JudgeState, finding: Finding, now: Moment, check: str = "", sou
         action_seen=_asks(finding),
         live=not replayed,
         evidence_monotonic=now.monotonic,
+        seen_monotonic=now.monotonic,
+        quiet_since=now.monotonic,
+        pids=(event.pid,) if event and event.pid is not None else (),
+        repeated=repeated,
     )
     return msgspec.structs.replace(state, faults=(*state.faults, fault))
 
 
 def _joined(
-    fault: OpenFault, finding: Finding, boot_id: str, now: Moment, check: str = "", source: str = ""
+    fault: OpenFault, finding: Finding, state: JudgeState, now: Moment, check: str = "", source: str = ""
 ) -> OpenFault:
     event = finding if isinstance(finding, Event) else None
     live = event is None or not event.replayed
     leads = event is not None and finding.rank < RANK_LAST
     codes = fault.codes
-    if not _has(fault, finding.code) and (len(codes) < CODES_PER_FAULT_MAX):
-        codes = (*codes, _code(finding, check, source))
-    news = codes is not fault.codes or (live and fault.state is not FaultState.OPEN)
+    if event is not None and _asks(finding):
+        # The driver's newest word replaces its earlier one, also where it asks for less.
+        codes = tuple(c for c in codes if c.level or c.code == finding.code or not _recovery(c.code))
+    if all(known.code != finding.code for known in codes):
+        codes = _most_telling((*codes, _code(finding, check, source)))
+    codes = fault.codes if codes == fault.codes else codes
+    news = codes is not fault.codes or (live and (fault.state is not FaultState.OPEN or not fault.live))
     evidence, evidence_codes = _with_evidence(fault, finding, now)
-    news = news or evidence is not fault.evidence
-    again = (now.wall - fault.last_seen_at).total_seconds() >= SEEN_AGAIN_S
-    first_us, last_us = fault.first_us, fault.last_leader_us
+    news = news or evidence is not fault.evidence or now.monotonic - fault.seen_monotonic >= SEEN_AGAIN_S
+    first_us, last_us, pids = fault.first_us, fault.last_leader_us, fault.pids
     if event is not None:
-        first_us = event.timestamp_us if first_us is None else min(first_us, event.timestamp_us)
-        last_us = (
-            event.timestamp_us if last_us is None else max(last_us, event.timestamp_us) if leads else last_us
+        same_boot = fault.boot_id == state.boot_id
+        first_us = (
+            event.timestamp_us if first_us is None or not same_boot else min(first_us, event.timestamp_us)
         )
+        if last_us is None or not same_boot:
+            last_us = event.timestamp_us
+        elif leads:
+            last_us = max(last_us, event.timestamp_us)
+        if event.pid is not None and event.pid not in pids:
+            pids = (*pids, event.pid)[:PIDS_PER_FAULT_MAX]
     return msgspec.structs.replace(
         fault,
         codes=codes,
         state=FaultState.OPEN if live else fault.state,
-        boot_id=boot_id if live else fault.boot_id,
-        last_seen_at=now.wall if news or again else fault.last_seen_at,
+        boot_id=state.boot_id if live else fault.boot_id,
+        last_seen_at=now.wall if news else fault.last_seen_at,
+        seen_monotonic=now.monotonic if news else fault.seen_monotonic,
         first_us=first_us,
         last_leader_us=last_us,
         evidence=evidence,
@@ -151,9 +239,21 @@ def _joined(
         action_seen=fault.action_seen or _asks(finding),
         live=fault.live or live,
         evidence_monotonic=now.monotonic,
+        quiet_since=now.monotonic,
         clean_since=None,
         clean_polls=0,
+        pids=pids,
     )
+
+
+def _most_telling(codes: tuple[FaultCode, ...]) -> tuple[FaultCode, ...]:
+    """At most as many as a fault holds: the best-ranked, and always one of the strongest cure."""
+    if len(codes) <= CODES_PER_FAULT_MAX:
+        return codes
+    strongest = max(codes, key=lambda c: (STRENGTH[c.fault_class], -c.rank))
+    others = sorted((c for c in codes if c is not strongest), key=lambda c: (c.rank, c.code))
+    kept = {c.code for c in (strongest, *others[: CODES_PER_FAULT_MAX - 1])}
+    return tuple(c for c in codes if c.code in kept)
 
 
 def _with_evidence(
@@ -170,7 +270,11 @@ def _with_evidence(
 
 
 def _asks(finding: Finding) -> bool:
-    return finding.code.startswith("recovery/")
+    return _recovery(finding.code)
+
+
+def _recovery(code: str) -> bool:
+    return code.startswith("recovery/")
 
 
 def _fault_id(state: JudgeState, finding: Finding) -> str:
@@ -182,9 +286,14 @@ def _fault_id(state: JudgeState, finding: Finding) -> str:
 
 def _code(finding: Finding, check: str, source: str) -> FaultCode:
     level = finding if isinstance(finding, Level) else None
+    polls, span_s = CLEAN.get(finding.proof, (2, 60.0))
+    if finding.code in AT_ONCE:
+        span_s = 0.0
+    blames_peer = isinstance(finding, Event) and finding.blames_peer
     return FaultCode(
         code=finding.code,
-        fault_class=finding.fault_class,
+        # A link whose other end is to blame, as far as this GPU can tell: keep jobs away, and no more.
+        fault_class=FaultClass.TRANSIENT if blames_peer else finding.fault_class,
         reason=finding.reason,
         rank=finding.rank,
         proof=finding.proof,
@@ -195,8 +304,9 @@ def _code(finding: Finding, check: str, source: str) -> FaultCode:
         level=level is not None,
         check=check,
         polled_by=source or _EVENT_POLLS[finding.subsystem],
-        clean_polls=level.clean_polls if level else 2,
-        clean_span_s=level.clean_span_s if level else 60.0,
+        clean_polls=level.clean_polls if level else polls,
+        clean_span_s=level.clean_span_s if level else span_s,
+        blames_peer=blames_peer,
     )
 
 
@@ -208,6 +318,10 @@ _EVENT_POLLS: Final = {
     Subsystem.HOST: PciSurvey.source,
 }
 """Whose polls count towards the proof of what the kernel log alone has said."""
+CLEAN: Final = {Proof.FABRIC_GOOD: (2, 600.0)}
+"""Good polls, and seconds from the first to the last of them, where it is not two in a minute."""
+AT_ONCE: Final = frozenset({"xid/63", "xid/156", "xid/160"})
+"""Notices of a repair that is done: where the counters can be read and nothing waits, two polls do."""
 
 
 def _evidence(finding: Finding, now: Moment) -> Evidence:

@@ -6,18 +6,19 @@ Call it whenever a source delivered something, and again at `due_s`, when someth
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from math import inf
 
 import msgspec
 
 from outlast.health.catalogue import Catalogue
-from outlast.health.verdict import report
-from outlast.health.verdict.clearing import Ended, after_gap, after_poll
+from outlast.health.verdict import repeats, report, vouching, wedge
+from outlast.health.verdict.clearing import Ended, after_gap, after_poll, departed
 from outlast.health.verdict.events import absorb_record, next_due, release_due
-from outlast.health.verdict.levels import absorb_gpu, absorb_pci, absorb_survey
-from outlast.health.verdict.state import STALE_S, WITNESS_S, JudgeState, Moment, OpenFault, rebooted
+from outlast.health.verdict.levels import run_checks, take
+from outlast.health.verdict.memory import rebooted, resumed
+from outlast.health.verdict.state import Answer, JudgeState, Moment, OpenFault
 from outlast.model.cluster import Condition
-from outlast.model.health import FaultClass, FaultState, NodeHealthStatus
+from outlast.model.health import FaultState, NodeHealthStatus
 from outlast.model.observation import (
     GpuSurvey,
     KernelLogCaughtUp,
@@ -25,15 +26,10 @@ from outlast.model.observation import (
     KernelLogLost,
     KernelRecord,
     MachineFacts,
-    PciSurvey,
     Survey,
 )
 
 Input = KernelRecord | KernelLogGap | KernelLogCaughtUp | KernelLogLost | Survey | MachineFacts
-
-LEAKED_WORKERS_WITNESS: Final = 2
-"""This many workers stuck in the kernel are a second witness that the driver is wedged."""
-WITNESS_FAULT_CODES: Final = frozenset({"xid/119", "xid/120", "gsp/silent"})
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +43,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     ended: tuple[Ended, ...] = ()
     probe: bool = False
     """Something happened that the level checks should look at now, not at the next poll."""
+    deep_check: tuple[str, ...] = ()
+    """PCI addresses of GPUs that should be tested deeply once they are idle."""
     due_s: float | None = None
     """Seconds until the answer may change without a new reading."""
 
@@ -55,12 +53,32 @@ def judge(state: JudgeState, inputs: Iterable[Input], now: Moment, catalogue: Ca
     """Absorb the readings in order and say what is so now."""
     before = state
     ended: list[Ended] = []
-    gaps = state.gaps
     for reading in inputs:
         state, over = _absorb(state, reading, catalogue, now)
         ended += over
     state = release_due(state, now)
-    state = _second_witness(state, now)
+    state = repeats.unsuspected(state, now)
+    state = wedge.second_witness(wedge.wedged(state, now), now)
+    known = before.answer
+    if state is before and known is not None and now.monotonic < known.until:
+        return Judgement(
+            state=state,
+            status=known.status,
+            conditions=known.conditions,
+            deep_check=deep_check(state),
+            due_s=None if known.until == inf else known.until - now.monotonic,
+        )
+    return _answered(before, state, tuple(ended), now, catalogue)
+
+
+def deep_check(state: JudgeState) -> tuple[str, ...]:
+    """Addresses of GPUs that different jobs make suspicious: to be tested deeply once they are idle."""
+    return tuple(dict.fromkeys(entry.address for entry in state.suspicions)) if state.suspicions else ()
+
+
+def _answered(
+    before: JudgeState, state: JudgeState, ended: tuple[Ended, ...], now: Moment, catalogue: Catalogue
+) -> Judgement:
     state, published = report.verdicts(state, catalogue, now)
     was = {fault.id: fault.state for fault in before.faults}
     opened = tuple(
@@ -68,14 +86,22 @@ def judge(state: JudgeState, inputs: Iterable[Input], now: Moment, catalogue: Ca
         for fault in state.faults
         if fault.id not in was or (fault.state is FaultState.OPEN and was[fault.id] is not FaultState.OPEN)
     )
+    status = report.status(state, published, catalogue)
+    conditions = report.conditions(published)
+    due = _due(state, now)
+    state = msgspec.structs.replace(state, answer=Answer(status, conditions, due))
     return Judgement(
         state=state,
-        status=report.status(state, published, catalogue),
-        conditions=report.conditions(published),
+        status=status,
+        conditions=conditions,
         opened=opened,
-        ended=tuple(ended),
-        probe=bool(opened) or state.gaps > gaps or state.boot_id != before.boot_id,
-        due_s=_due_s(state, now),
+        ended=ended,
+        probe=bool(opened)
+        or state.gaps > before.gaps
+        or state.probes > before.probes
+        or state.boot_id != before.boot_id,
+        deep_check=deep_check(state),
+        due_s=None if due == inf else max(0.0, due - now.monotonic),
     )
 
 
@@ -85,54 +111,31 @@ def _absorb(
     match reading:
         case KernelRecord():
             return absorb_record(state, reading, catalogue, now), ()
-        case GpuSurvey():
-            state = absorb_gpu(state, reading, catalogue, now)
-            return after_poll(state, reading.source, catalogue, now)
-        case PciSurvey():
-            state = absorb_pci(state, reading, catalogue, now)
-            return after_poll(state, reading.source, catalogue, now)
         case Survey():
-            state = absorb_survey(state, reading, catalogue, now)
-            return after_poll(state, reading.source, catalogue, now)
+            state = take(state, reading, catalogue, now)
+            state, left = departed(state, catalogue) if isinstance(reading, GpuSurvey) else (state, ())
+            state = run_checks(state, reading, catalogue, now)
+            state, ended = after_poll(state, reading.source, catalogue, now)
+            return state, (*left, *ended)
         case KernelLogGap():
-            return after_gap(state), ()
+            return after_gap(state, now), ()
         case KernelLogLost():
-            return msgspec.structs.replace(state, kernel_log_lost=reading.message or "unreadable"), ()
+            message = reading.message or "unreadable"
+            if state.kernel_log_lost == message:
+                return state, ()
+            return msgspec.structs.replace(state, kernel_log_lost=message), ()
         case KernelLogCaughtUp():
+            if state.kernel_log_lost:
+                state = after_gap(state, now)  # nobody read what was printed meanwhile
             return msgspec.structs.replace(state, kernel_log_lost="", kernel_log_read=True), ()
         case MachineFacts():
-            state = rebooted(state, reading.boot_id, now)
+            state = resumed(rebooted(state, reading.boot_id, now), reading.suspended_s, now)
             if state.instance_type != reading.instance_type:
                 state = msgspec.structs.replace(state, instance_type=reading.instance_type)
             return state, ()
 
 
-def _second_witness(state: JudgeState, now: Moment) -> JudgeState:
-    """Does anything beside the hung tool say that the driver is wedged?"""
-    hung = [f for f in state.faults if f.fault_class is FaultClass.MONITOR_HUNG and not f.second_witness]
-    if not hung:
-        return state
-    fresh = state.witness is not None and now.monotonic - state.witness <= WITNESS_S
-    stuck = state.gpu is not None and state.gpu.leaked_workers >= LEAKED_WORKERS_WITNESS
-    silent = any(
-        code.code in WITNESS_FAULT_CODES
-        for fault in state.faults
-        if fault.state is FaultState.OPEN
-        for code in fault.codes
-    )
-    if not (fresh or stuck or silent):
-        return state
-    return msgspec.structs.replace(
-        state,
-        faults=tuple(
-            msgspec.structs.replace(fault, second_witness=True) if fault in hung else fault
-            for fault in state.faults
-        ),
-    )
-
-
-def _due_s(state: JudgeState, now: Moment) -> float | None:
-    times = [] if (due := next_due(state)) is None else [due]
-    if state.surveyed is not None and now.monotonic - state.surveyed <= STALE_S:
-        times.append(state.surveyed + STALE_S + 0.001)
-    return max(0.0, min(times) - now.monotonic) if times else None
+def _due(state: JudgeState, now: Moment) -> float:
+    """The moment at which the answer may change without a new reading."""
+    held = next_due(state)
+    return min(inf if held is None else held, vouching.next_change(state, now))

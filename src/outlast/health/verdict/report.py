@@ -11,47 +11,30 @@ import msgspec
 
 from outlast.health.catalogue import Catalogue
 from outlast.health.checks.efa_presence import working
-from outlast.health.checks.gpu_presence import counted
 from outlast.health.finding import PROOF_TEXT, Proof
 from outlast.health.reasons import Reason
-from outlast.health.verdict.levels import expected, initializing
-from outlast.health.verdict.state import STALE_S, FaultCode, JudgeState, Moment, OpenFault, Standing
+from outlast.health.verdict import vouching
+from outlast.health.verdict.inventory import expected
+from outlast.health.verdict.state import FaultCode, JudgeState, Moment, OpenFault, Standing, Suspicion
 from outlast.model.cluster import Condition
 from outlast.model.health import (
     FAULTS_MAX,
-    GPUS_MAX,
     MESSAGE_MAX,
     Fault,
     FaultClass,
     FaultState,
-    Gpu,
-    GpuIdentity,
     NodeHealthStatus,
     Scope,
     Subsystem,
     SubsystemVerdict,
     Verdict,
 )
-from outlast.model.observation import SurveyProblem
 
 NOTES_SHOWN_MAX: Final = 3
 """Notes in the message of one verdict; the rest is counted."""
 
 NOT_COUNTED: Final = frozenset({Reason.NO_RDMA_FOUND})
 """Unknown for these reasons leaves the state of the whole node alone: there is nothing to know."""
-
-_PROBLEMS: Final = {
-    SurveyProblem.LIBRARY_MISSING: Reason.LIBRARY_MISSING,
-    SurveyProblem.DRIVER_NOT_LOADED: Reason.DRIVER_NOT_LOADED,
-    SurveyProblem.DRIVER_MISMATCH: Reason.DRIVER_MISMATCH,
-    SurveyProblem.NO_PERMISSION: Reason.NO_PERMISSION,
-    SurveyProblem.CRASHED: Reason.DIAGNOSTICS_CRASHED,
-    SurveyProblem.GARBAGE: Reason.DIAGNOSTICS_CRASHED,
-    SurveyProblem.HUNG: Reason.DIAGNOSTICS_HUNG,
-    SurveyProblem.TOO_MANY_LEAKED_WORKERS: Reason.DIAGNOSTICS_HUNG,
-}
-
-_Finding = tuple[Verdict, Reason, str]
 
 
 def verdicts(
@@ -98,7 +81,7 @@ def status(
 ) -> NodeHealthStatus:
     """What the NodeHealth object says; the agent adds who it is."""
     wanted = expected(state, catalogue)
-    gpus = _inventory(state)
+    gpus = vouching.inventory(state)
     found = sum(1 for gpu in gpus if gpu.present)
     faults = sorted(state.faults, key=_badness)
     shown = tuple(published_fault(fault) for fault in faults[:FAULTS_MAX])
@@ -168,30 +151,9 @@ def _overall(published: tuple[SubsystemVerdict, ...]) -> Verdict:
     return Verdict.HEALTHY
 
 
-def _inventory(state: JudgeState) -> tuple[Gpu, ...]:
-    """Every GPU that is here or was; index and name come from NVML."""
-    known = {gpu.pci_address: gpu for gpu in state.known_gpus}
-    listed = {gpu.address: gpu for gpu in state.pci.gpus} if state.pci else {}
-    if state.pci is not None:
-        listed = {address: gpu for address, gpu in listed.items() if address in counted(state.pci)}
-    errors = {gpu.pci_address for gpu in state.gpu.gpus if gpu.error} if state.gpu else set()
-    gpus = []
-    for address in sorted({*known, *listed})[:GPUS_MAX]:
-        who = known.get(address)
-        identity = (
-            GpuIdentity(pci_address=address, uuid=who.uuid, serial=who.serial, index=who.index)
-            if who
-            else GpuIdentity(pci_address=address)
-        )
-        device = listed.get(address)
-        present = device is not None and device.responds and address not in errors
-        gpus.append(Gpu(identity=identity, model=who.name if who else "", present=present))
-    return tuple(gpus)
-
-
 def _verdict(
     state: JudgeState, subsystem: Subsystem, old: Standing | None, catalogue: Catalogue, now: Moment
-) -> _Finding:
+) -> vouching.Said:
     faults = [fault for fault in state.faults if fault.root.subsystem is subsystem]
     stands = sorted((f for f in faults if f.state is FaultState.OPEN), key=_badness)
     if stands:
@@ -205,7 +167,7 @@ def _verdict(
             Reason.AWAITING_PROOF,
             (f"{fault.root.code} was seen before; it is over when {PROOF_TEXT[fault.root.proof]}."),
         )
-    found = _noted(state, subsystem, _WITHOUT_FAULT[subsystem](state, catalogue, now))
+    found = _noted(state, subsystem, vouching.without_fault(state, subsystem, catalogue, now))
     pending = any(e.level.subsystem is subsystem and not e.stands for e in state.levels)
     if found[0] is not Verdict.HEALTHY or not pending:
         return found
@@ -216,110 +178,17 @@ def _verdict(
     return Verdict.UNKNOWN, Reason.CONFIRMING, message
 
 
-def _noted(state: JudgeState, subsystem: Subsystem, found: _Finding) -> _Finding:
+def _noted(state: JudgeState, subsystem: Subsystem, found: vouching.Said) -> vouching.Said:
     """With what the checks find worth saying of it."""
     texts = [n.text for check in sorted(state.notes) for n in state.notes[check] if n.subsystem is subsystem]
+    if subsystem is Subsystem.GPU:
+        texts += [_suspicion(entry) for entry in state.suspicions]
     if not texts:
         return found
     more = f"; and {len(texts) - NOTES_SHOWN_MAX} more" if len(texts) > NOTES_SHOWN_MAX else ""
     return found[0], found[1], f"{found[2]} Noted: {'; '.join(texts[:NOTES_SHOWN_MAX])}{more}."
 
 
-def _not_observed(state: JudgeState, now: Moment) -> _Finding | None:
-    if state.surveyed is None:
-        message = "No check has completed in this boot."
-        return Verdict.UNKNOWN, Reason.NOT_YET_CHECKED, message
-    if now.monotonic - state.surveyed > STALE_S:
-        return Verdict.UNKNOWN, Reason.NOT_OBSERVED, f"No check completed in the last {STALE_S:.0f} s."
-    return None
-
-
-def _gpu(state: JudgeState, catalogue: Catalogue, now: Moment) -> _Finding:
-    wanted = expected(state, catalogue).gpus
-    if state.pci is not None and state.pci.readable and not counted(state.pci) and not wanted:
-        return Verdict.UNKNOWN, Reason.NO_GPU_FOUND, "There is no NVIDIA GPU on the PCI bus."
-    if missing := _not_observed(state, now):
-        return missing
-    if state.pci is not None and not state.pci.readable:
-        return Verdict.UNKNOWN, Reason.NOT_OBSERVED, f"The PCI bus cannot be read: {state.pci.message}."
-    if state.unexplained:
-        codes = ", ".join(dict.fromkeys(entry.code for entry in state.unexplained))
-        message = f"The driver printed {codes}, which no catalogue explains for this GPU."
-        return Verdict.UNKNOWN, Reason.UNRECOGNISED_XID, message
-    unreadable = [gpu for gpu in (state.gpu.gpus if state.gpu else ()) if gpu.error]
-    if unreadable:
-        if initializing(state, now) and not state.gpus_complete:
-            return Verdict.UNKNOWN, Reason.INITIALIZING, f"{len(unreadable)} GPUs do not answer NVML yet."
-        first = unreadable[0]
-        message = f"{len(unreadable)} of {wanted} GPUs: NVML says {first.error} for {first.pci_address}."
-        return Verdict.UNKNOWN, Reason.GPU_NOT_READABLE, message
-    answering = sum(1 for gpu in _inventory(state) if gpu.present)
-    return Verdict.HEALTHY, Reason.GPUS_HEALTHY, f"{answering} of {wanted} GPUs answer, and no fault is open."
-
-
-def _fabric(state: JudgeState, catalogue: Catalogue, now: Moment) -> _Finding:
-    if state.pci is not None and state.pci.readable and not counted(state.pci):
-        return Verdict.UNKNOWN, Reason.NOT_OBSERVED, "There is no GPU whose fabric could be checked."
-    if missing := _not_observed(state, now):
-        return missing
-    gpus = state.gpu.gpus if state.gpu else ()
-    if state.kernel_log_lost or all(gpu.recovery_action is None for gpu in gpus):
-        message = "Nothing that tells of the fabric can be read: " + (
-            state.kernel_log_lost or "the driver does not say what recovery it wants"
-        )
-        return Verdict.UNKNOWN, Reason.NOT_OBSERVED, f"{message}."
-    message = "No NVLink or NVSwitch error stands; link states are not measured."
-    return Verdict.HEALTHY, Reason.FABRIC_HEALTHY, message
-
-
-def _rdma(state: JudgeState, catalogue: Catalogue, now: Moment) -> _Finding:
-    if state.pci is None:
-        return Verdict.UNKNOWN, Reason.NOT_YET_CHECKED, "The PCI bus has not been read yet."
-    if not state.pci.readable:
-        return Verdict.UNKNOWN, Reason.NOT_OBSERVED, f"The PCI bus cannot be read: {state.pci.message}."
-    wanted, found = expected(state, catalogue).efa, len(working(state.pci))
-    if not wanted and not found:
-        return Verdict.UNKNOWN, Reason.NO_RDMA_FOUND, "There is no EFA device, and none is expected."
-    if found < wanted:
-        late = initializing(state, now) and not state.efa_complete
-        reason = Reason.INITIALIZING if late else Reason.CONFIRMING
-        return Verdict.UNKNOWN, reason, f"{found} of {wanted} EFA devices work so far."
-    return Verdict.HEALTHY, Reason.RDMA_HEALTHY, f"{found} of {wanted} EFA devices work."
-
-
-def _monitor(state: JudgeState, catalogue: Catalogue, now: Moment) -> _Finding:
-    note = f" {state.settings.note}" if state.settings.note else ""
-    survey = state.gpu
-    if state.pci is not None and state.pci.readable and not counted(state.pci):
-        return Verdict.UNKNOWN, Reason.NO_GPU_FOUND, f"There is no GPU to watch.{note}"
-    if survey is not None and survey.problem is not None:
-        reason = _PROBLEMS.get(survey.problem, Reason.DIAGNOSTICS_FAILED)
-        return Verdict.UNKNOWN, reason, f"NVML: {survey.message or survey.problem}.{note}"
-    if state.pci is not None and not state.pci.readable:
-        return Verdict.UNKNOWN, Reason.NOT_OBSERVED, f"The PCI bus cannot be read: {state.pci.message}.{note}"
-    if state.kernel_log_lost:
-        return Verdict.UNKNOWN, Reason.KERNEL_LOG_BLIND, f"{state.kernel_log_lost}{note}"
-    if missing := _not_observed(state, now):
-        return missing
-    return Verdict.HEALTHY, Reason.MONITOR_HEALTHY, f"NVML and the kernel log answer.{note}"
-
-
-def _host(state: JudgeState, catalogue: Catalogue, now: Moment) -> _Finding:
-    if state.kernel_log_lost:
-        return (
-            Verdict.UNKNOWN,
-            Reason.NOT_OBSERVED,
-            f"The kernel log cannot be read: {state.kernel_log_lost}.",
-        )
-    if not state.kernel_log_read:
-        return Verdict.UNKNOWN, Reason.NOT_YET_CHECKED, "The kernel log has not been read yet."
-    return Verdict.HEALTHY, Reason.HOST_HEALTHY, "No fault of disks, memory or the kernel stands."
-
-
-_WITHOUT_FAULT: Final = {
-    Subsystem.GPU: _gpu,
-    Subsystem.FABRIC: _fabric,
-    Subsystem.RDMA: _rdma,
-    Subsystem.MONITOR: _monitor,
-    Subsystem.HOST: _host,
-}
+def _suspicion(entry: Suspicion) -> str:
+    many = "enough to block it under the application rule" if entry.blocks else "test it deeply when idle"
+    return f"different jobs met {entry.code} on GPU {entry.address} within a day ({many})"

@@ -1,36 +1,39 @@
-"""What the judge remembers, and the part of it that outlives the process.
+"""What the judge remembers between two judgements, and the limits of it.
 
-Monotonic times and half-done proofs are not kept: after a restart a proof starts again, which costs a
-minute and can never clear a fault too early.
+Wall time is in here for people only. Spans are monotonic; spans that reach over a reboot are counted in
+seconds that the machine ran, so a step of the clock changes no verdict.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from outlast.health.checks.declaration import KnownGpu, KnownPort
-from outlast.health.counters import CounterBook, rebaselined
+from outlast.health.counters import CounterBook
 from outlast.health.finding import Event, Level, Note, Proof, Role
 from outlast.health.reasons import Reason
 from outlast.health.sources.kernel_text import OffBusMemory
+from outlast.model.cluster import Condition
 from outlast.model.health import (
     FAULTS_MAX,
     Evidence,
     FaultClass,
     FaultState,
     GpuIdentity,
+    NodeHealthStatus,
     Scope,
     Subsystem,
     Verdict,
 )
 from outlast.model.observation import GpuSurvey, PciSurvey, Survey
 
-STATE_VERSION: Final = 1
-STATE_BYTES_MAX: Final = 60 * 1024
-"""Above this, evidence is thinned out before saving; the file's own limit is 64 KiB."""
+STATE_VERSION: Final = 2
+STATE_VERSIONS_READ: Final = frozenset({1, 2})
+"""Version 1 lacks what is remembered of jobs, counts and earlier faults, and nothing else."""
 
 FAULTS_KEPT_MAX: Final = 2 * FAULTS_MAX
 HELD_MAX: Final = 256
@@ -50,6 +53,24 @@ STALE_S: Final = 120.0
 """A survey older than this vouches for nothing."""
 INITIALIZING_S: Final = 300.0
 """After the driver's banner, or the agent's first start in a boot, devices may still arrive."""
+STALE_INTERVALS: Final = 3
+"""A source that is silent for this many of its own intervals is not known any more ..."""
+CADENCE_MIN_S: Final = 40.0
+"""... but never sooner than three times this."""
+CADENCE_MAX_S: Final = 600.0
+SOURCES_MAX: Final = 32
+REPEATS_MAX: Final = 128
+"""Application errors remembered to be counted by job."""
+SUSPICIONS_MAX: Final = 16
+PAST_MAX: Final = 32
+"""Ended faults that are remembered, to see that one comes back."""
+TALLIES_MAX: Final = 64
+MARKS_MAX: Final = 64
+"""Occurrences of one thing that is counted; beyond it the two oldest melt together."""
+OWNERS_MAX: Final = 1024
+REMOVALS_MAX: Final = 64
+PIDS_PER_FAULT_MAX: Final = 8
+DAY_S: Final = 86_400.0
 WITNESS_S: Final = 1800.0
 """A second witness against a hung driver counts for this long."""
 
@@ -61,12 +82,22 @@ class Moment(msgspec.Struct, frozen=True):
     monotonic: float
 
 
+class ApplicationRule(StrEnum):
+    """What follows when different jobs fail in the same way on one GPU."""
+
+    OFF = "off"
+    SHADOW = "shadow"
+    """Said, and nothing is blocked: how the rule would have judged."""
+    BLOCK = "block"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator may say."""
 
     expected_gpus: int | None = None
     expected_efa: int | None = None
     """None: from the machine type and from what was seen."""
+    application_rule: ApplicationRule = ApplicationRule.SHADOW
     trust_user_records: bool = False
     """For tests that write to /dev/kmsg, where user space cannot use the kernel's facility."""
     note: str = ""
@@ -92,6 +123,7 @@ class FaultCode(msgspec.Struct, frozen=True, kw_only=True):
     """The source whose polls count towards the proof."""
     clean_polls: int = 2
     clean_span_s: float = 60.0
+    blames_peer: bool = False
 
 
 class OpenFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +149,21 @@ class OpenFault(msgspec.Struct, frozen=True, kw_only=True):
     live: bool = True
     """Seen by an agent as it happened, or confirmed by a level; else it is only read in the log's past."""
     evidence_monotonic: float = 0.0
+    seen_monotonic: float = 0.0
+    """When `last_seen_at` last moved."""
+    quiet_since: float = 0.0
+    """Since when the kernel log would have told of it: an expiry counts from here."""
+    watched_since: float | None = None
+    """Since when every poll has found its GPU readable and asking for nothing."""
+    watched_at: float = 0.0
     clean_since: float | None = None
     clean_polls: int = 0
+    pids: tuple[int, ...] = ()
+    """Processes that its lines name."""
+    echoes: tuple[str, ...] = ()
+    """Other GPUs whose link errors are echoes of this one."""
+    repeated: bool = False
+    """It came back within a day of a proven repair: the repair did not cure it."""
 
     @property
     def root(self) -> FaultCode:
@@ -130,10 +175,11 @@ class OpenFault(msgspec.Struct, frozen=True, kw_only=True):
         """The strongest cure that any of its codes needs; what is only history blocks and never drains."""
         if not self.live:
             return FaultClass.TRANSIENT
-        return max((code.fault_class for code in self.codes), key=_STRENGTH.__getitem__)
+        strongest = max((code.fault_class for code in self.codes), key=STRENGTH.__getitem__)
+        return NEXT_CURE.get(strongest, strongest) if self.repeated else strongest
 
 
-_STRENGTH: Final = {
+STRENGTH: Final = {
     FaultClass.APPLICATION: 0,
     FaultClass.TRANSIENT: 1,
     FaultClass.MONITOR_HUNG: 2,
@@ -141,6 +187,13 @@ _STRENGTH: Final = {
     FaultClass.REBOOT_CURES: 4,
     FaultClass.HARDWARE_GONE: 5,
 }
+
+
+NEXT_CURE: Final = {
+    FaultClass.RESET_CURES: FaultClass.REBOOT_CURES,
+    FaultClass.REBOOT_CURES: FaultClass.HARDWARE_GONE,
+}
+"""What to try when a cure did not hold."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -157,6 +210,66 @@ class Recent(msgspec.Struct, frozen=True):
     gpu: str
     role: Role
     at: datetime
+
+
+class Repeat(msgspec.Struct, frozen=True, kw_only=True):
+    """An application error of one job on one GPU."""
+
+    gpu: str
+    """Serial, UUID or address: what is known of the board, so that the count follows it."""
+    code: str
+    job: str
+    at_s: float
+    """In seconds that the machine ran."""
+    unit: str = ""
+    software: bool = False
+    """The job failed on several GPUs at once, so it says nothing about any of them."""
+
+
+class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
+    """Different jobs failed alike on one GPU."""
+
+    gpu: str
+    address: str
+    code: str
+    jobs: int
+    blocks: bool
+    """Enough of them that new work is kept away, where the rule is in force."""
+    at_s: float
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault that a repair ended."""
+
+    gpu: str
+    kind: str
+    at_s: float
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """Occurrences of something that only counts in numbers, in kernel time."""
+
+    key: str
+    code: str
+    boot_id: str
+    marks: tuple[tuple[int, int], ...] = ()
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """Which pod a process belonged to, and when that was last seen."""
+
+    pod: str
+    at: float
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that the driver took off a GPU (Xid 45), or a task stuck in the kernel."""
+
+    process: str
+    at: float
+    pid: int | None = None
+    gpu: str = ""
+    in_driver: bool = False
 
 
 class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +303,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """The last answer, which holds until something changes or this moment comes."""
+
+    status: NodeHealthStatus
+    conditions: tuple[Condition, ...]
+    until: float
+
+
 class JudgeState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything between two judgements."""
 
@@ -209,6 +330,13 @@ class JudgeState(msgspec.Struct, frozen=True, kw_only=True):
     known_ports: tuple[KnownPort, ...] = ()
     learned_gpus: int = 0
     learned_efa: int = 0
+    repeats: tuple[Repeat, ...] = ()
+    suspicions: tuple[Suspicion, ...] = ()
+    past: tuple[Past, ...] = ()
+    tallies: tuple[Tally, ...] = ()
+    running_base_s: float = 0.0
+    """Seconds that the machine ran in earlier boots, as far as they were seen."""
+    uptime_s: float = 0.0
     checked_at: datetime | None = None
     """Last completed full check in this boot."""
     # Not kept over a restart of the process:
@@ -240,145 +368,17 @@ class JudgeState(msgspec.Struct, frozen=True, kw_only=True):
     gaps: int = 0
     untrusted: int = 0
     witness: float | None = None
+    cadence: dict[str, float] = {}
+    """The longest usual pause of each source."""
+    owners: dict[int, Owner] = {}
+    removals: tuple[Removal, ...] = ()
+    stuck: tuple[Removal, ...] = ()
+    suspended_s: float | None = None
+    probes: int = 0
+    """Grows when something asks for a look at once."""
+    answer: Answer | None = None
 
 
-def start(boot_id: str, instance_type: str, settings: Settings, now: Moment) -> JudgeState:
-    """State of an agent that remembers nothing."""
-    return JudgeState(
-        boot_id=boot_id,
-        instance_type=instance_type,
-        settings=settings,
-        quiet_from=now.monotonic + INITIALIZING_S,
-    )
-
-
-def restore(
-    content: bytes | None, boot_id: str, instance_type: str, settings: Settings, now: Moment
-) -> tuple[JudgeState, str]:
-    """State from a saved content, and why it could not be used (empty when it was, or there was none).
-
-    In a new boot, faults wait for proof, levels are probed anew, and Healthy needs a new check.
-    """
-    fresh = start(boot_id, instance_type, settings, now)
-    if content is None:
-        return fresh, ""
-    try:
-        saved = msgspec.json.decode(content, type=JudgeState)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return fresh, f"the saved state is unreadable: {str(error)[:200]}"
-    if saved.version != STATE_VERSION:
-        return fresh, f"the saved state has version {saved.version}, this is {STATE_VERSION}"
-    kept = msgspec.structs.replace(
-        saved,
-        settings=settings,
-        instance_type=instance_type,
-        quiet_from=now.monotonic + INITIALIZING_S,
-        first_start=False,
-        faults=tuple(
-            msgspec.structs.replace(fault, evidence_monotonic=now.monotonic, clean_since=None, clean_polls=0)
-            for fault in saved.faults[:FAULTS_KEPT_MAX]
-        ),
-        held=tuple(Held(held.event, now.monotonic + HOLD_BACK_S) for held in saved.held[:HELD_MAX]),
-        surveyed=now.monotonic if saved.checked_at is not None else None,
-        witness=None,
-    )
-    return rebooted(kept, boot_id, now), ""
-
-
-def rebooted(state: JudgeState, boot_id: str, now: Moment) -> JudgeState:
-    """The state in the boot `boot_id`; unchanged when it is still the same boot."""
-    if boot_id == state.boot_id or not boot_id:
-        return state
-    waiting = tuple(
-        msgspec.structs.replace(
-            fault,
-            state=FaultState.AWAITING_PROOF,
-            evidence_monotonic=now.monotonic,
-            clean_since=None,
-            clean_polls=0,
-        )
-        for fault in state.faults
-    )
-    return msgspec.structs.replace(
-        state,
-        boot_id=boot_id,
-        faults=waiting,
-        held=(),
-        levels=(),
-        unexplained=(),
-        checked_at=None,
-        first_start=True,
-        off_bus=OffBusMemory(),
-        pci=None,
-        gpu=None,
-        surveys={},
-        surveyed_at={},
-        judged={},
-        notes={},
-        counters=rebaselined(),
-        surveyed=None,
-        asked=False,
-        quiet_from=now.monotonic + INITIALIZING_S,
-        gpus_complete=False,
-        efa_complete=False,
-        ports_complete=False,
-        kernel_log_read=False,
-        witness=None,
-    )
-
-
-def to_bytes(state: JudgeState) -> bytes:
-    """The part that outlives the process, at most `STATE_BYTES_MAX` long."""
-    durable = msgspec.structs.replace(
-        state,
-        settings=Settings(),
-        levels=(),
-        off_bus=OffBusMemory(),
-        pci=None,
-        gpu=None,
-        surveys={},
-        surveyed_at={},
-        judged={},
-        notes={},
-        counters=rebaselined(),
-        surveyed=None,
-        asked=False,
-        first_start=True,
-        quiet_from=0.0,
-        gpus_complete=False,
-        efa_complete=False,
-        ports_complete=False,
-        kernel_log_lost="",
-        kernel_log_read=False,
-        witness=None,
-        gaps=0,
-        untrusted=0,
-        # The hour is enough: the time itself would make every poll a write to the disk.
-        checked_at=state.checked_at and state.checked_at.replace(minute=0, second=0, microsecond=0),
-        faults=tuple(
-            msgspec.structs.replace(fault, evidence_monotonic=0.0, clean_since=None, clean_polls=0)
-            for fault in state.faults
-        ),
-        unexplained=tuple(
-            msgspec.structs.replace(entry, clean_since=None, clean_polls=0) for entry in state.unexplained
-        ),
-        held=tuple(Held(held.event, 0.0) for held in state.held),
-    )
-    content = msgspec.json.encode(durable)
-    for evidence_max in (2, 1):
-        if len(content) <= STATE_BYTES_MAX:
-            break
-        durable = msgspec.structs.replace(
-            durable,
-            recent=(),
-            held=durable.held[-16:],
-            faults=tuple(_thin(f, evidence_max) for f in durable.faults),
-        )
-        content = msgspec.json.encode(durable)
-    return content
-
-
-def _thin(fault: OpenFault, evidence_max: int) -> OpenFault:
-    return msgspec.structs.replace(
-        fault, evidence=fault.evidence[:evidence_max], evidence_codes=fault.evidence_codes[:evidence_max]
-    )
+def ran_s(state: JudgeState, now: Moment) -> float:
+    """Seconds that the machine ran, over all boots: a clock that nobody can step."""
+    return state.running_base_s + now.monotonic

@@ -94,3 +94,5 @@ class MachineFacts(Reading, frozen=True, kw_only=True):
     boot_id: str
     instance_type: str = ""
     kernel_release: str = ""
+    suspended_s: float = 0.0
+    """Seconds of this boot in which the machine stood still (suspend, live migration)."""

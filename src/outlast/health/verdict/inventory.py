@@ -1,0 +1,123 @@
+"""What this machine has and should have: identities of boards, and the most that was ever seen of them.
+
+A board is known by its serial, else by its UUID; its address is only where it is plugged in today.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from outlast.health.catalogue import Catalogue
+from outlast.health.checks.declaration import Expected, KnownGpu
+from outlast.health.checks.efa_presence import working
+from outlast.health.checks.gpu_presence import VM_DRIVER, counted
+from outlast.health.learned import learned
+from outlast.health.verdict.state import JudgeState, Moment, OpenFault
+from outlast.model.health import GPUS_MAX
+from outlast.model.observation import GpuSurvey, PciSurvey
+
+EFA_MAX = 64
+
+
+def vouches(survey: GpuSurvey | None) -> bool:
+    """Whether a survey says something about every GPU."""
+    return survey is not None and survey.complete and survey.problem is None
+
+
+def expected(state: JudgeState, catalogue: Catalogue) -> Expected:
+    """What this machine should have: the operator's word, else the most of table and experience."""
+    listed = catalogue.hardware.get(state.instance_type)
+    gpus, efa = state.settings.expected_gpus, state.settings.expected_efa
+    if gpus is None:
+        gpus = max(listed.gpus if listed else 0, state.learned_gpus)
+    if efa is None:
+        efa = max(listed.efa if listed else 0, state.learned_efa)
+        if state.learned_efa == 0:
+            # The table gives the most a machine type can have; none at all is a choice of its owner.
+            efa = 0
+    return Expected(
+        gpus=gpus,
+        efa=efa,
+        known_gpus=state.known_gpus,
+        known_efa=state.known_efa,
+        known_ports=state.known_ports,
+    )
+
+
+def initializing(state: JudgeState, now: Moment) -> bool:
+    """Whether something that is missing may just be late."""
+    return now.monotonic < state.quiet_from
+
+
+def learn_from_bus(state: JudgeState, survey: PciSurvey, catalogue: Catalogue) -> JudgeState:
+    """Remember how many devices the bus has shown at most."""
+    gpus = len(counted(survey))
+    efa = tuple(device.address for device in working(survey))
+    state = msgspec.structs.replace(
+        state,
+        learned_gpus=max(state.learned_gpus, min(gpus, GPUS_MAX)),
+        learned_efa=max(state.learned_efa, min(len(efa), EFA_MAX)),
+    )
+    wanted = expected(state, catalogue)
+    if len(efa) >= wanted.efa:
+        state = msgspec.structs.replace(state, efa_complete=True, known_efa=efa[:EFA_MAX])
+    return state
+
+
+def learn_identities(state: JudgeState, survey: GpuSurvey, catalogue: Catalogue) -> JudgeState:
+    """Remember who the GPUs are; faults follow boards that moved to another slot."""
+    known = {gpu.pci_address: gpu for gpu in state.known_gpus}
+    read = tuple(
+        learned(gpu, known.get(gpu.pci_address))
+        for gpu in survey.gpus
+        if not gpu.error and (gpu.uuid or gpu.serial)
+    )[:GPUS_MAX]
+    wanted = expected(state, catalogue).gpus - _given_away(state.pci)
+    if read and len(read) >= wanted:
+        # Everything is there: what is remembered of other addresses has left the machine.
+        if read == state.known_gpus and state.gpus_complete:
+            return state
+        if _another_machine(state.known_gpus, read):
+            # No board of it is known: what was learned, and what stood, is about another machine.
+            state = msgspec.structs.replace(
+                state, learned_gpus=len(read), learned_efa=len(working(state.pci)) if state.pci else 0
+            )
+        return _followed(msgspec.structs.replace(state, known_gpus=read, gpus_complete=True))
+    seen = {gpu.pci_address for gpu in read}
+    others = tuple(gpu for gpu in state.known_gpus if gpu.pci_address not in seen)
+    merged = tuple(sorted((*read, *others), key=lambda gpu: gpu.pci_address))
+    return msgspec.structs.replace(state, known_gpus=merged[:GPUS_MAX])
+
+
+def _given_away(pci: PciSurvey | None) -> int:
+    return 0 if pci is None else sum(1 for gpu in pci.gpus if gpu.driver == VM_DRIVER)
+
+
+def _board(gpu: KnownGpu) -> str:
+    return gpu.serial or gpu.uuid
+
+
+def _another_machine(before: tuple[KnownGpu, ...], after: tuple[KnownGpu, ...]) -> bool:
+    known = {_board(gpu) for gpu in before} - {""}
+    return len(known) > 1 and known.isdisjoint(_board(gpu) for gpu in after)
+
+
+def _followed(state: JudgeState) -> JudgeState:
+    """Faults of boards that are in another slot now are about that slot."""
+    where = {_board(gpu): gpu for gpu in state.known_gpus if _board(gpu)}
+    faults = tuple(_moved(fault, where) for fault in state.faults)
+    if all(one is other for one, other in zip(faults, state.faults, strict=True)):
+        return state
+    return msgspec.structs.replace(state, faults=faults)
+
+
+def _moved(fault: OpenFault, where: dict[str, KnownGpu]) -> OpenFault:
+    gpu = fault.gpu
+    now = where.get(gpu.serial or gpu.uuid) if gpu is not None else None
+    if gpu is None or now is None or now.pci_address == gpu.pci_address:
+        return fault
+    return msgspec.structs.replace(
+        fault,
+        key=fault.key.replace(gpu.pci_address, now.pci_address),
+        gpu=msgspec.structs.replace(gpu, pci_address=now.pci_address, index=now.index),
+    )

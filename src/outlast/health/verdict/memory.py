@@ -1,0 +1,272 @@
+"""The part of the judge's memory that outlives the process, and what a new boot makes of it.
+
+Half-done proofs are not kept: after a restart a proof starts again, which costs a minute and can never
+clear a fault too early. What an older version wrote is read; of a damaged file every readable fault is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from outlast.health.counters import rebaselined
+from outlast.health.sources.kernel_text import OffBusMemory
+from outlast.health.verdict.state import (
+    FAULTS_KEPT_MAX,
+    HELD_MAX,
+    HOLD_BACK_S,
+    INITIALIZING_S,
+    PAST_MAX,
+    RECENT_MAX,
+    REPEATS_MAX,
+    STATE_VERSION,
+    STATE_VERSIONS_READ,
+    SUSPICIONS_MAX,
+    TALLIES_MAX,
+    UNEXPLAINED_MAX,
+    Held,
+    JudgeState,
+    Moment,
+    OpenFault,
+    Settings,
+)
+from outlast.model.health import FaultState
+
+STATE_BYTES_MAX: Final = 60 * 1024
+"""Above this, evidence is thinned out before saving; the file's own limit is 64 KiB."""
+SALVAGE_MAX: Final = 1024
+"""Entries of a damaged file that are looked at."""
+HOUR_S: Final = 3600.0
+SUSPEND_MIN_S: Final = 2.0
+"""A machine that stood still for less has missed nothing."""
+
+
+def start(boot_id: str, instance_type: str, settings: Settings, now: Moment) -> JudgeState:
+    """State of an agent that remembers nothing."""
+    return JudgeState(
+        boot_id=boot_id,
+        instance_type=instance_type,
+        settings=settings,
+        quiet_from=now.monotonic + INITIALIZING_S,
+    )
+
+
+def restore(
+    content: bytes | None, boot_id: str, instance_type: str, settings: Settings, now: Moment
+) -> tuple[JudgeState, str]:
+    """State from a saved content, and why it could not be used (empty when it was, or there was none).
+
+    In a new boot, faults wait for proof, levels are probed anew, and Healthy needs a new check.
+    """
+    fresh = start(boot_id, instance_type, settings, now)
+    if content is None:
+        return fresh, ""
+    saved, problem = _decoded(content)
+    if saved is None:
+        return fresh, problem
+    kept = msgspec.structs.replace(
+        saved,
+        settings=settings,
+        instance_type=instance_type,
+        quiet_from=now.monotonic + INITIALIZING_S,
+        first_start=False,
+        version=STATE_VERSION,
+        answer=None,
+        faults=tuple(_proof_anew(fault, now.monotonic) for fault in saved.faults[:FAULTS_KEPT_MAX]),
+        recent=saved.recent[:RECENT_MAX],
+        repeats=saved.repeats[:REPEATS_MAX],
+        suspicions=saved.suspicions[:SUSPICIONS_MAX],
+        past=saved.past[:PAST_MAX],
+        tallies=saved.tallies[:TALLIES_MAX],
+        unexplained=saved.unexplained[:UNEXPLAINED_MAX],
+        held=tuple(Held(held.event, now.monotonic + HOLD_BACK_S) for held in saved.held[:HELD_MAX]),
+        surveyed=now.monotonic if saved.checked_at is not None else None,
+        witness=None,
+    )
+    return rebooted(kept, boot_id, now), problem
+
+
+def _decoded(content: bytes) -> tuple[JudgeState | None, str]:
+    """The saved state, or what can be saved of it, and what is wrong with it."""
+    try:
+        saved = msgspec.json.decode(content, type=JudgeState)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return _salvaged(content), f"the saved state is unreadable: {str(error)[:200]}"
+    if saved.version in STATE_VERSIONS_READ:
+        return saved, ""
+    return _salvaged(content), f"the saved state has version {saved.version}, this is {STATE_VERSION}"
+
+
+class _Parts(msgspec.Struct):
+    boot_id: str = ""
+    faults: list[msgspec.Raw] = []
+
+
+def _salvaged(content: bytes) -> JudgeState | None:
+    """The faults of a state that cannot be read as a whole."""
+    try:
+        parts = msgspec.json.decode(content, type=_Parts)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    faults = []
+    for raw in parts.faults[:SALVAGE_MAX]:
+        try:
+            fault = msgspec.json.decode(raw, type=OpenFault)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        if fault.codes:
+            faults.append(fault)
+    return JudgeState(boot_id=parts.boot_id, faults=tuple(faults)) if faults else None
+
+
+def _proof_anew(fault: OpenFault, monotonic: float) -> OpenFault:
+    return msgspec.structs.replace(
+        fault,
+        evidence_monotonic=monotonic,
+        seen_monotonic=monotonic,
+        quiet_since=monotonic,
+        watched_since=None,
+        watched_at=0.0,
+        clean_since=None,
+        clean_polls=0,
+    )
+
+
+def resumed(state: JudgeState, suspended_s: float, now: Moment) -> JudgeState:
+    """The state after a look at how long the machine stood still (suspend, live migration) in this boot.
+
+    What counters did meanwhile is no growth, proofs start again, and devices may come back late.
+    """
+    before = state.suspended_s
+    if before is not None and abs(suspended_s - before) < SUSPEND_MIN_S:
+        return state
+    state = msgspec.structs.replace(state, suspended_s=suspended_s)
+    if before is None:
+        return state
+    return msgspec.structs.replace(
+        state,
+        counters=rebaselined(),
+        levels=tuple(entry for entry in state.levels if entry.stands),
+        faults=tuple(
+            msgspec.structs.replace(
+                f, quiet_since=now.monotonic, watched_since=None, clean_since=None, clean_polls=0
+            )
+            for f in state.faults
+        ),
+        quiet_from=now.monotonic + INITIALIZING_S,
+        gpus_complete=False,
+        efa_complete=False,
+        ports_complete=False,
+        probes=state.probes + 1,
+    )
+
+
+def rebooted(state: JudgeState, boot_id: str, now: Moment) -> JudgeState:
+    """The state in the boot `boot_id`; unchanged when it is still the same boot."""
+    if boot_id == state.boot_id or not boot_id:
+        return state
+    waiting = tuple(
+        msgspec.structs.replace(_proof_anew(fault, now.monotonic), state=FaultState.AWAITING_PROOF)
+        for fault in state.faults
+    )
+    return msgspec.structs.replace(
+        state,
+        boot_id=boot_id,
+        # A clock that starts again with each boot has gone back; one that does not, has not.
+        running_base_s=state.running_base_s + (state.uptime_s if now.monotonic < state.uptime_s else 0.0),
+        uptime_s=now.monotonic,
+        faults=waiting,
+        held=(),
+        levels=(),
+        unexplained=(),
+        checked_at=None,
+        first_start=True,
+        off_bus=OffBusMemory(),
+        pci=None,
+        gpu=None,
+        surveys={},
+        surveyed_at={},
+        cadence={},
+        judged={},
+        notes={},
+        tallies=(),
+        owners={},
+        removals=(),
+        stuck=(),
+        suspended_s=None,
+        answer=None,
+        counters=rebaselined(),
+        surveyed=None,
+        asked=False,
+        quiet_from=now.monotonic + INITIALIZING_S,
+        gpus_complete=False,
+        efa_complete=False,
+        ports_complete=False,
+        kernel_log_read=False,
+        witness=None,
+    )
+
+
+def to_bytes(state: JudgeState) -> bytes:
+    """The part that outlives the process, at most `STATE_BYTES_MAX` long."""
+    durable = msgspec.structs.replace(
+        state,
+        settings=Settings(),
+        levels=(),
+        off_bus=OffBusMemory(),
+        pci=None,
+        gpu=None,
+        surveys={},
+        surveyed_at={},
+        cadence={},
+        judged={},
+        notes={},
+        owners={},
+        removals=(),
+        stuck=(),
+        suspended_s=None,
+        probes=0,
+        answer=None,
+        counters=rebaselined(),
+        surveyed=None,
+        asked=False,
+        first_start=True,
+        quiet_from=0.0,
+        gpus_complete=False,
+        efa_complete=False,
+        ports_complete=False,
+        kernel_log_lost="",
+        kernel_log_read=False,
+        witness=None,
+        gaps=0,
+        untrusted=0,
+        # The hour is enough: the time itself would make every poll a write to the disk.
+        checked_at=state.checked_at and state.checked_at.replace(minute=0, second=0, microsecond=0),
+        uptime_s=state.uptime_s // HOUR_S * HOUR_S,
+        faults=tuple(_proof_anew(fault, 0.0) for fault in state.faults),
+        unexplained=tuple(
+            msgspec.structs.replace(entry, clean_since=None, clean_polls=0) for entry in state.unexplained
+        ),
+        held=tuple(Held(held.event, 0.0) for held in state.held),
+    )
+    content = msgspec.json.encode(durable)
+    for evidence_max in (2, 1):
+        if len(content) <= STATE_BYTES_MAX:
+            break
+        durable = msgspec.structs.replace(
+            durable,
+            recent=(),
+            repeats=durable.repeats[-REPEATS_MAX // 2 :],
+            tallies=(),
+            held=durable.held[-16:],
+            faults=tuple(_thin(f, evidence_max) for f in durable.faults),
+        )
+        content = msgspec.json.encode(durable)
+    return content
+
+
+def _thin(fault: OpenFault, evidence_max: int) -> OpenFault:
+    return msgspec.structs.replace(
+        fault, evidence=fault.evidence[:evidence_max], evidence_codes=fault.evidence_codes[:evidence_max]
+    )

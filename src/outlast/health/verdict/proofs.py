@@ -1,0 +1,239 @@
+"""What has to be true in a poll for each kind of fault to be over.
+
+A reboot alone proves nothing, relief that the driver reports before a reset is false, and a value that
+nobody can read is no good value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from outlast.health.catalogue import Catalogue
+from outlast.health.finding import Proof
+from outlast.health.verdict.inventory import expected, vouches
+from outlast.health.verdict.state import FaultCode, JudgeState, Moment, OpenFault
+from outlast.model.health import FaultClass, Subsystem
+from outlast.model.observation import GpuReading, PciDevice
+
+FABRIC_GOOD_STATES: Final = frozenset({None, 0, 3})
+"""Not readable, not supported, completed."""
+FABRIC_GOOD_SUMMARIES: Final = frozenset({None, 0, 1})
+FABRIC_COMPLETED: Final = 3
+UNTIL_JOB_LEFT: Final = frozenset({"xid/109"})
+"""Their expiry counts for a program that is gone only."""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """One poll, seen for one code of one fault."""
+
+    state: JudgeState
+    fault: OpenFault
+    code: FaultCode
+    catalogue: Catalogue
+    now: Moment
+
+
+def proves(look: Look) -> bool:
+    """Whether this poll says that the code is over."""
+    return _PROOFS[look.code.proof](look)
+
+
+def gpus_good(state: JudgeState, address: str, catalogue: Catalogue) -> bool:
+    """This GPU, or without an address every expected one, is on the bus, answers and asks for nothing."""
+    if not vouches(state.gpu) or state.pci is None or not state.pci.readable:
+        return False
+    if address:
+        return _good(state, address)
+    gpus = _all(state)
+    return len(gpus) >= expected(state, catalogue).gpus and all(_good(state, g.pci_address) for g in gpus)
+
+
+def action_known(state: JudgeState, address: str) -> bool:
+    """The driver can say what it wants, so that "none" means something."""
+    readings = _readings(state, address)
+    return bool(readings) and all(gpu.recovery_action is not None for gpu in readings)
+
+
+def address_of(fault: OpenFault) -> str:
+    """Where the fault's GPU is; empty when it is about no single GPU."""
+    return fault.gpu.pci_address if fault.gpu else ""
+
+
+def repaired(state: JudgeState, fault: OpenFault) -> bool:
+    """Something happened that cures: a new boot, or a recovery the driver asked for and asks for no more."""
+    return new_boot(state, fault) or (fault.action_seen and action_known(state, address_of(fault)))
+
+
+def new_boot(state: JudgeState, fault: OpenFault) -> bool:
+    """The machine has started again since the newest evidence."""
+    return bool(state.boot_id) and bool(fault.boot_id) and state.boot_id != fault.boot_id
+
+
+def _level_good(look: Look) -> bool:
+    return look.code.subsystem is not Subsystem.MONITOR or vouches(look.state.gpu)
+
+
+def _readable(look: Look) -> bool:
+    return gpus_good(look.state, address_of(look.fault), look.catalogue)
+
+
+def _new_boot_and_present(look: Look) -> bool:
+    return new_boot(look.state, look.fault) and _readable(look)
+
+
+def _recovery_none(look: Look) -> bool:
+    return _readable(look) and (repaired(look.state, look.fault) or _watched(look))
+
+
+def _memory_clean(look: Look) -> bool:
+    if not _readable(look):
+        return False
+    gpus = _readings(look.state, address_of(look.fault))
+    if any(gpu.remap_pending or gpu.remap_failed for gpu in gpus):
+        return False
+    if new_boot(look.state, look.fault):
+        return True
+    known = bool(gpus) and all(g.remap_pending is not None and g.recovery_action is not None for g in gpus)
+    return known and (look.code.expiry_s == 0 or _expired(look) or _job_left(look))
+
+
+def _sram_clean(look: Look) -> bool:
+    if not _readable(look):
+        return False
+    flags = [gpu.sram_threshold_exceeded for gpu in _readings(look.state, address_of(look.fault))]
+    if any(flags):
+        return False
+    return repaired(look.state, look.fault) or (bool(flags) and None not in flags and _watched(look))
+
+
+def _repair_done(look: Look) -> bool:
+    if not _readable(look):
+        return False
+    gpus = _readings(look.state, address_of(look.fault))
+    waiting = [_repair_waits(gpu) for gpu in gpus]
+    if any(waiting):
+        return False
+    return repaired(look.state, look.fault) or (bool(waiting) and None not in waiting)
+
+
+def _repair_waits(gpu: GpuReading) -> bool | None:
+    if gpu.detail is None:
+        return None
+    flags = (gpu.detail.channel_repair_pending, gpu.detail.tpc_repair_pending, gpu.detail.bank_remap_pending)
+    known = [flag for flag in flags if flag is not None]
+    return any(known) if known else None
+
+
+def _fabric_good(look: Look) -> bool:
+    gpus = _readings(look.state, address_of(look.fault))
+    if not _readable(look) or not all(_fabric_is_good(gpu) for gpu in gpus):
+        return False
+    links_up = bool(gpus) and all(gpu.detail is not None and bool(gpu.detail.nvlinks) for gpu in gpus)
+    if look.code.fault_class is FaultClass.TRANSIENT and links_up:
+        return True
+    return repaired(look.state, look.fault) or _watched(look)
+
+
+def _fabric_is_good(gpu: GpuReading) -> bool:
+    links = gpu.detail.nvlinks if gpu.detail is not None else None
+    return (
+        gpu.fabric_state in FABRIC_GOOD_STATES
+        and gpu.fabric_summary in FABRIC_GOOD_SUMMARIES
+        and (links is None or all(links))
+    )
+
+
+def _fabric_recovered(look: Look) -> bool:
+    gpus = _readings(look.state, address_of(look.fault))
+    if not _readable(look) or not all(_fabric_is_good(gpu) for gpu in gpus):
+        return False
+    # Without persistence mode the driver forgets this wish when its last client leaves.
+    kept = bool(gpus) and all(gpu.persistence_enabled for gpu in gpus)
+    return new_boot(look.state, look.fault) or (kept and action_known(look.state, address_of(look.fault)))
+
+
+def _never(look: Look) -> bool:
+    return False
+
+
+def _expiry(look: Look) -> bool:
+    return _expired(look)
+
+
+def _quiet(look: Look) -> bool:
+    return _readable(look) and _expired(look)
+
+
+_PROOFS: Final[dict[Proof, Callable[[Look], bool]]] = {
+    Proof.LEVEL_GOOD: _level_good,
+    Proof.READABLE: _readable,
+    Proof.NEW_BOOT_AND_PRESENT: _new_boot_and_present,
+    Proof.RECOVERY_NONE: _recovery_none,
+    Proof.MEMORY_CLEAN: _memory_clean,
+    Proof.SRAM_CLEAN: _sram_clean,
+    Proof.REPAIR_DONE: _repair_done,
+    Proof.FABRIC_GOOD: _fabric_good,
+    Proof.FABRIC_RECOVERED: _fabric_recovered,
+    Proof.HARDWARE_LEFT: _never,
+    Proof.JOB_END: _expiry,
+    Proof.EXPIRY: _expiry,
+    Proof.QUIET: _quiet,
+}
+
+
+def _expired(look: Look) -> bool:
+    """Nothing came for long enough, from a log that could have told."""
+    since = max(look.fault.evidence_monotonic, look.fault.quiet_since)
+    return (
+        look.code.expiry_s > 0
+        and not look.state.kernel_log_lost
+        and look.now.monotonic - since >= look.code.expiry_s
+    )
+
+
+def _watched(look: Look) -> bool:
+    """The same, and every poll meanwhile has read the GPU and that it asks for nothing."""
+    since = look.fault.watched_since
+    if since is None or not _expired(look) or look.now.monotonic - since < look.code.expiry_s:
+        return False
+    return look.code.code not in UNTIL_JOB_LEFT or not look.fault.pids or _job_left(look)
+
+
+def _job_left(look: Look) -> bool:
+    """The programs that its lines name no longer run on the GPU."""
+    gpus = _readings(look.state, address_of(look.fault))
+    if not look.fault.pids or not gpus or any(gpu.process_ids is None for gpu in gpus):
+        return False
+    running = {pid for gpu in gpus for pid in gpu.process_ids or ()}
+    return running.isdisjoint(look.fault.pids)
+
+
+def _good(state: JudgeState, address: str) -> bool:
+    gpu, device = _reading(state, address), _device(state, address)
+    return (
+        gpu is not None
+        and device is not None
+        and device.responds
+        and not gpu.error
+        and gpu.recovery_action in (0, None)
+    )
+
+
+def _all(state: JudgeState) -> tuple[GpuReading, ...]:
+    return state.gpu.gpus if state.gpu else ()
+
+
+def _readings(state: JudgeState, address: str) -> tuple[GpuReading, ...]:
+    gpus = _all(state)
+    return tuple(gpu for gpu in gpus if gpu.pci_address == address) if address else gpus
+
+
+def _reading(state: JudgeState, address: str) -> GpuReading | None:
+    return next((gpu for gpu in _all(state) if gpu.pci_address == address), None)
+
+
+def _device(state: JudgeState, address: str) -> PciDevice | None:
+    return next((gpu for gpu in state.pci.gpus if gpu.address == address), None) if state.pci else None
