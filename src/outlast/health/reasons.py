@@ -48,6 +48,20 @@ class Reason(StrEnum):
     NVSWITCH_ERROR = "NvSwitchError"
     FABRIC_RECOVERY_REQUIRED = "FabricRecoveryRequired"
     EFA_MISSING = "EfaMissing"
+    NIC_FAILED = "NicFailed"
+    NIC_NOT_RESPONDING = "NicNotResponding"
+    NIC_OVERHEATED = "NicOverheated"
+    LINK_FLAPPING = "LinkFlapping"
+    # faults of the machine around the GPUs
+    KERNEL_FAULT = "KernelFault"
+    KERNEL_STALLED = "KernelStalled"
+    KERNEL_TABLE_FULL = "KernelTableFull"
+    TASK_HUNG = "TaskHung"
+    OUT_OF_MEMORY = "OutOfMemory"
+    HOST_MEMORY_ERROR = "HostMemoryError"
+    DISK_FAILED = "DiskFailed"
+    DISK_ERRORS = "DiskErrors"
+    FILESYSTEM_READ_ONLY = "FilesystemReadOnly"
     # the monitor
     DIAGNOSTICS_HUNG = "DiagnosticsHung"
     DIAGNOSTICS_CRASHED = "DiagnosticsCrashed"
@@ -85,6 +99,8 @@ class ReasonText(NamedTuple):
 _GPU = "GPUReady=False"
 _FABRIC = "GPUFabricReady=False"
 _MONITOR = "GPUMonitorReady=False"
+_NIC = "RDMAReady=False, HostReady=False for a device without RDMA"
+_HOST = "HostReady=False"
 _RESET = "Drain the GPU and reset it; reboot if the reset does not help."
 _REBOOT = "Drain the node and reboot it; replace the board if it happens again."
 _WAIT = "Nothing; it clears by itself."
@@ -159,7 +175,11 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     Reason.POWER_CABLE_MISSING: ReasonText(
         _GPU, "The extra power cable of a GPU gives no power.", "Look at the machine."
     ),
-    Reason.PCIE_ERRORS: ReasonText(_GPU, "The PCIe link of a GPU fails.", _RESET),
+    Reason.PCIE_ERRORS: ReasonText(
+        "GPUReady=False, HostReady=False for another device",
+        "The PCIe link of a GPU, or of a port or device around it, fails.",
+        "Follow the class of the fault: wait, reset or reboot; check the seating if it returns.",
+    ),
     Reason.CONFIDENTIAL_COMPUTING_ERROR: ReasonText(
         _GPU, "Confidential computing lost its keys.", "Restart the virtual machine."
     ),
@@ -186,6 +206,65 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     ),
     Reason.EFA_MISSING: ReasonText(
         "RDMAReady=False", "Fewer EFA devices are present than this machine should have.", _REBOOT
+    ),
+    Reason.NIC_FAILED: ReasonText(
+        _NIC, "A network device takes no commands any more, or could not be started.", _REBOOT
+    ),
+    Reason.NIC_NOT_RESPONDING: ReasonText(
+        _NIC,
+        "A network device left commands or packets unanswered, or its firmware reported a failure.",
+        "Let running jobs finish; it clears by itself when the device recovers.",
+    ),
+    Reason.NIC_OVERHEATED: ReasonText(
+        _NIC,
+        "A network device or its module keeps reporting a high temperature.",
+        "Look at the machine's cooling.",
+    ),
+    Reason.LINK_FLAPPING: ReasonText(
+        _NIC,
+        "A network link keeps going down, or no link of a bond is up.",
+        "Look at cable, module and switch.",
+    ),
+    Reason.KERNEL_FAULT: ReasonText(
+        _HOST, "The kernel stopped or hit a fault of its own.", "Drain the node and reboot it."
+    ),
+    Reason.KERNEL_STALLED: ReasonText(
+        _HOST,
+        "A processor is stuck in the kernel, for long or again and again.",
+        "Drain the node and reboot it.",
+    ),
+    Reason.KERNEL_TABLE_FULL: ReasonText(
+        _HOST,
+        "A table of the kernel is full: file handles, network connections or neighbours.",
+        "Raise the limit that the message names, or find who uses it up.",
+    ),
+    Reason.TASK_HUNG: ReasonText(
+        _HOST,
+        "A task has not run for minutes, waiting in the kernel.",
+        "Nothing at first; see what it waits for if it stays.",
+    ),
+    Reason.OUT_OF_MEMORY: ReasonText(
+        _HOST,
+        "The node itself ran out of memory. A container that reached its own limit is not meant.",
+        "Look for what is overcommitted.",
+    ),
+    Reason.HOST_MEMORY_ERROR: ReasonText(
+        _HOST,
+        "Host memory or a processor reported an error that was not repaired, or too many that were.",
+        "Have the memory module checked; reboot where the message says so.",
+    ),
+    Reason.DISK_FAILED: ReasonText(
+        _HOST, "The kernel gave up a disk.", "Drain the node; replace the disk or the machine."
+    ),
+    Reason.DISK_ERRORS: ReasonText(
+        _HOST,
+        "A disk keeps failing, or its file system is damaged.",
+        "Let running jobs finish and check the disk.",
+    ),
+    Reason.FILESYSTEM_READ_ONLY: ReasonText(
+        _HOST,
+        "A file system takes no more writes; checkpoints to it fail.",
+        "Drain the node; check or replace the disk.",
     ),
     Reason.DIAGNOSTICS_HUNG: ReasonText(
         _MONITOR,

@@ -18,6 +18,7 @@ from outlast.health.catalogue.rows import (
     DcgmEntry,
     DcgmWatch,
     HardwareEntry,
+    KernelLineEntry,
     NvlinkEntry,
     NvlinkSeverity,
     SwitchSeverity,
@@ -32,7 +33,7 @@ CATALOGUE_VERSION: Final = "2026.12"
 
 DCGM_PREFIX: Final = "DCGM_FR_"
 
-_AGENT_TABLES: Final = (tables.XID, tables.SXID, tables.NVLINK5, tables.HARDWARE)
+_AGENT_TABLES: Final = (tables.XID, tables.SXID, tables.NVLINK5, tables.HARDWARE, tables.KERNEL_LINES)
 """Those whose text is read at the start; DCGM's are read when something asks."""
 
 
@@ -77,6 +78,11 @@ class Catalogue:
     def hardware(self) -> Mapping[str, HardwareEntry]:
         """Machine types."""
         return self._by_code(tables.HARDWARE)
+
+    @property
+    def kernel_lines(self) -> Mapping[str, KernelLineEntry]:
+        """Kinds of kernel lines that are no codes of NVIDIA's."""
+        return self._by_code(tables.KERNEL_LINES)
 
     def xid(self, code: int) -> XidEntry | None:
         """What is known of a code; None for one that no edition lists."""
@@ -148,6 +154,7 @@ __all__ = [
     "DcgmEntry",
     "DcgmWatch",
     "HardwareEntry",
+    "KernelLineEntry",
     "NvlinkEntry",
     "NvlinkSeverity",
     "SwitchSeverity",

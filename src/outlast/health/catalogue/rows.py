@@ -205,3 +205,29 @@ class HardwareEntry(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> tuple[object, ...]:
         """The values of the key columns."""
         return (self.instance_type,)
+
+
+class KernelLineEntry(Entry, frozen=True, kw_only=True):
+    """What one kind of kernel line without an NVIDIA code means; one row of `kernel-lines.csv`."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("kind",)
+
+    kind: Annotated[str, Meta(pattern="^[a-z]{2,12}/[a-z0-9-]{2,32}$")]
+    subsystem: Subsystem
+    role: Role
+    rank: Annotated[int, Meta(ge=1, le=RANK_LAST)]
+    reason: Reason
+    proof: Proof
+    expiry_s: Annotated[int, Meta(ge=0)]
+    count_min: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    """This many within the window, on the same device, make a fault; fewer are only counted."""
+    count_window_s: Annotated[int, Meta(ge=0, le=30 * 86_400)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.count_min > 1 and (self.role is not Role.LEADER or not self.count_window_s):
+            raise ValueError("count_min above 1 goes with role leader and a count_window_s")
+        if (self.fault_class is FaultClass.APPLICATION) is not (self.role is Role.APPLICATION):
+            raise ValueError(f"class {FaultClass.APPLICATION} goes with role application and no other")
+        if self.proof is Proof.EXPIRY and not self.expiry_s:
+            raise ValueError(f"proof {self.proof} needs an expiry_s")

@@ -17,6 +17,7 @@ from outlast.health.catalogue.rows import (
     DcgmEntry,
     DcgmWatch,
     HardwareEntry,
+    KernelLineEntry,
     NvlinkEntry,
     SxidEntry,
     XidEntry,
@@ -57,7 +58,8 @@ NVLINK5: Final = Table("nvlink5.csv", NvlinkEntry, "NVIDIA Xid catalogue 2025-10
 DCGM: Final = Table("dcgm.csv", DcgmEntry, "DCGM 4.6.0")
 DCGM_HEALTH: Final = Table("dcgm-health.csv", DcgmWatch, "DCGM 4.6.0")
 HARDWARE: Final = Table("hardware.csv", HardwareEntry, "EC2 instance types, 2026-11")
-TABLES: Final = (XID, SXID, NVLINK5, DCGM, DCGM_HEALTH, HARDWARE)
+KERNEL_LINES: Final = Table("kernel-lines.csv", KernelLineEntry, "Linux 4.14 to 6.18, efa 3.1.0")
+TABLES: Final = (XID, SXID, NVLINK5, DCGM, DCGM_HEALTH, HARDWARE, KERNEL_LINES)
 
 Rows = Mapping[tuple[object, ...], Any]
 

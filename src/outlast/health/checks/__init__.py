@@ -13,6 +13,7 @@ from outlast.health.checks import (
     efa_presence,
     gpu_answers,
     gpu_presence,
+    kernel_lines,
     kernel_log,
     monitor,
     recovery_action,
@@ -20,7 +21,7 @@ from outlast.health.checks import (
 )
 from outlast.health.checks.declaration import EventCheck, LevelCheck
 
-EVENT_CHECKS: Final[tuple[EventCheck, ...]] = (kernel_log.CHECK,)
+EVENT_CHECKS: Final[tuple[EventCheck, ...]] = (kernel_log.CHECK, kernel_lines.CHECK)
 LEVEL_CHECKS: Final[tuple[LevelCheck, ...]] = (
     gpu_presence.CHECK,
     gpu_answers.CHECK,

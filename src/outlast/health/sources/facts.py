@@ -103,6 +103,8 @@ class GspFact(Fact, frozen=True, kw_only=True):
     """The firmware processor is silent. `address` is empty where the line names no GPU."""
 
     address: str
+    printed_every: int = 1
+    """The driver prints one of this many such errors, so counts are lower bounds."""
 
 
 class DriverLoadedFact(Fact, frozen=True, kw_only=True):
@@ -111,7 +113,36 @@ class DriverLoadedFact(Fact, frozen=True, kw_only=True):
     version: str
 
 
+class DriverUnloadedFact(Fact, frozen=True, kw_only=True):
+    """The driver left: what is missing now is not lost."""
+
+
+class GpuIdentityFact(Fact, frozen=True, kw_only=True):
+    """The driver introduces a GPU before its first error of a boot; the only names left when NVML is dead."""
+
+    address: str = ""
+    uuid: str = ""
+    serial: str = ""
+
+
 class HungTaskFact(Fact, frozen=True, kw_only=True):
-    """The kernel says that a diagnostic tool has been stuck inside it."""
+    """A task is stuck in NVIDIA's driver: a diagnostic tool, or one whose kernel stack shows the driver."""
 
     process: str
+
+
+class LineFact(Fact, frozen=True, kw_only=True):
+    """Any other line that says something about the machine, by the catalogue's name for it."""
+
+    kind: str
+    """Row of kernel_lines.csv, such as pcie/fatal."""
+    device: str = ""
+    """Driver and address (mlx5_core 0000:4b:00.0), a disk, a memory module; empty: the whole machine."""
+    gpu: str = ""
+    """PCI address, where the device is a GPU."""
+    rdma: bool = True
+    """A network device that may carry RDMA; false for one that only carries the node's own network."""
+    subject: str = ""
+    """What it hit: a task, a file system, a page. Chosen by others, so only ever shown."""
+    occurrences: int = 1
+    """How many the line stands for, at least."""

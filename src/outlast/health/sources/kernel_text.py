@@ -1,4 +1,4 @@
-"""Kernel records to facts: literals first, regular expressions only behind them.
+"""Kernel records to facts: literals first, regular expressions only behind them and in a bounded window.
 
 Only facility 0 is the kernel's own voice; everything else can be written by any root process of a
 container and is counted, never believed. Any text is accepted and none makes this fail.
@@ -7,7 +7,7 @@ container and is counted, never believed. Any text is accepted and none makes th
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -15,48 +15,68 @@ from outlast.health.sources import xid
 from outlast.health.sources.facts import (
     ADDRESS,
     FACT_TEXT_MAX,
-    DriverLoadedFact,
+    DriverUnloadedFact,
     Fact,
-    GspFact,
     HungTaskFact,
-    InitFailedFact,
-    OffBusFact,
-    ProbeFailedFact,
+    LineFact,
     SxidFact,
     normalise,
     pci_address,
 )
+from outlast.health.sources.lines import (
+    Line,
+    Rule,
+    driver,
+    memory,
+    network,
+    pcie,
+    quoted,
+    storage,
+    tasks,
+    window,
+)
+from outlast.health.sources.lines.driver import LineMemory
 from outlast.model.observation import KERNEL_FACILITY, KERNEL_LINE_BYTES_MAX, KernelRecord
 
-OFF_BUS_RECORDS_MAX: Final = 4
-"""In line-wise logs the off-bus text is three records; others may come in between."""
+STACK_RECORDS_MAX: Final = 64
+STACK_SPAN_US: Final = 5_000_000
+"""The kernel prints the stack of a stuck task right behind its name."""
+RECOVERY_RECORDS_MAX: Final = 64
+RECOVERY_SPAN_US: Final = 60_000_000
+"""Linux waits up to a minute for a reset device before it gives it up."""
 
+_DRIVER: Final = "NVRM"
+_SWITCH: Final = "SXid ("
+_STACK: Final = "[nvidia"
+_UNLOADED: Final = "Unregistered "
 _SXID: Final = re.compile(
     rf"\bSXid \({ADDRESS}\): (\d{{1,6}})(?!\d)(?:, (Non-fatal|Fatal)\b)?(?:.{{0,64}}?\bLink (\d{{1,3}})\b)?"
 )
-_OFF_BUS_SHORT: Final = re.compile(rf"\bGPU (?:at )?{ADDRESS}: GPU has fallen off the bus")
-_OFF_BUS_START: Final = re.compile(rf"The NVIDIA GPU {ADDRESS}")
-_INIT: Final = re.compile(rf"GPU {ADDRESS}: RmInitAdapter failed")
-_PROBE: Final = re.compile(r"NVIDIA probe routine failed for (\d{1,3}) device")
-_GSP: Final = re.compile(rf"Rate limiting GSP RPC error prints for GPU at {ADDRESS}")
-_HEARTBEAT: Final = "_kgspIsHeartbeatTimedOut: Heartbeat timed out"
-_LOADED: Final = re.compile(r"loading NVIDIA UNIX .{0,64}?\b(\d{3,4}\.\d{1,4}(?:\.\d{1,4})?)\b")
-_HUNG: Final = re.compile(
-    r"INFO: task (outlast-nvml|nvidia[\w-]*|nv-hostengine|dcgm[\w-]*):\d{1,10} blocked for more than"
+_SWITCH_DRIVER: Final = re.compile(r"nvidia-nvswitch\d{1,3}: $")
+_FRAME: Final = re.compile(r"\+0x[0-9a-f]{1,6}/0x[0-9a-f]{1,6} \[nvidia(?:_uvm|_modeset|_drm|_peermem)?\b")
+_LEFT: Final = re.compile(r"nvidia-nvlink: Unregistered (?:the )?Nvlink Core")
+_TOOLS: Final = re.compile(r"outlast-nvml|nvidia[\w-]*|nv-hostengine|dcgm[\w-]*|nvsm[\w-]*|nv-fabricmana\w*")
+
+RULES: Final[tuple[Rule, ...]] = (
+    *pcie.RULES,
+    *memory.RULES,
+    *network.RULES,
+    *storage.RULES,
+    *tasks.RULES,
 )
 
-
-class OffBusMemory(msgspec.Struct, frozen=True):
-    """The first line of an off-bus text whose end has not come yet."""
-
-    address: str = ""
-    records_left: int = 0
+_WORDS: Final = (_DRIVER, _SWITCH, _STACK, _UNLOADED, *dict.fromkeys(rule.literal for rule in RULES))
+LITERALS: Final = tuple(word.encode() for word in _WORDS)
+"""Bytes of which at least one is in every line that can say anything: for a search by chunks of a file."""
 
 
 def interesting(record: KernelRecord) -> bool:
     """Whether the record can say anything to us; cheap enough for every line of a flood."""
     text = record.text
-    return "NVRM" in text or "SXid (" in text or ("blocked for more than" in text and "INFO: task" in text)
+    for word in _WORDS:  # noqa: SIM110 (any() with a generator takes twice as long)
+        if word in text:
+            return True
+    return False
 
 
 def trusted(record: KernelRecord, *, trust_user_records: bool = False) -> bool:
@@ -64,60 +84,119 @@ def trusted(record: KernelRecord, *, trust_user_records: bool = False) -> bool:
     return trust_user_records or record.facility == KERNEL_FACILITY
 
 
-def read(record: KernelRecord, memory: OffBusMemory) -> tuple[Fact | None, OffBusMemory]:
-    """The fact in one record, and what to remember for the next one. Never raises."""
+def read(record: KernelRecord, memory: LineMemory) -> tuple[Fact | None, LineMemory]:
+    """The fact in one record, and what to remember for the next one. Never raises.
+
+    Give it the records of one log in order, with what the call before returned, `LineMemory()` at first.
+    Records that are not `interesting` may be left out.
+    """
     text = record.text
     if len(text) > KERNEL_LINE_BYTES_MAX:
         text = text[:KERNEL_LINE_BYTES_MAX]
         record = msgspec.structs.replace(record, text=text)
-    driver = text.find("NVRM:")
-    switch = text.find("SXid (")
-    code = text.find("Xid (", driver) if driver >= 0 else -1
-    if code > 0 and text[code - 1] == "S":
-        code = -1
-    if switch >= 0 and (driver < 0 or switch < driver):
+    said = text.find("NVRM:")
+    switch = text.find(_SWITCH)
+    if switch >= 0 and (said < 0 or switch < said):
         return _sxid(record, switch), memory
-    if code >= 0:
-        return xid.parse(record, code), memory
-    if driver >= 0:
-        return _driver(record, text[driver:], memory)
-    return _hung(record, text), memory
+    if said >= 0:
+        if quoted(text, said):
+            return None, memory
+        code = text.find("Xid (", said)
+        if code > 0 and text[code - 1] != "S":
+            return xid.parse(record, code), memory
+        return driver.read(record, text[said:], memory)
+    for rule in RULES:
+        if rule.literal in text:
+            piece, begin = window(text, rule.literal)
+            line = rule.read(piece)
+            if line is not None:
+                return _fact(record, line, begin + line.start, memory)
+    return _driver_module(record, text, memory)
 
 
-def _driver(record: KernelRecord, text: str, memory: OffBusMemory) -> tuple[Fact | None, OffBusMemory]:
-    where: dict[str, Any] = {
-        "sequence": record.sequence,
-        "timestamp_us": record.timestamp_us,
-        "text": text[:FACT_TEXT_MAX],
-    }
-    if found := _OFF_BUS_SHORT.search(text):
-        return OffBusFact(address=pci_address(*found.groups()), **where), OffBusMemory()
-    if found := _OFF_BUS_START.search(text):
-        address = pci_address(*found.groups())
-        if "fallen off the bus" in text:
-            return OffBusFact(address=address, **where), OffBusMemory()
-        return None, OffBusMemory(address, OFF_BUS_RECORDS_MAX)
-    if memory.address and "fallen off the bus" in text:
-        return OffBusFact(address=memory.address, **where), OffBusMemory()
-    left = memory.records_left - 1
-    memory = OffBusMemory(memory.address, left) if left > 0 else OffBusMemory()
-    fact: Fact | None = None
-    if found := _INIT.search(text):
-        fact = InitFailedFact(address=pci_address(*found.groups()), **where)
-    elif found := _PROBE.search(text):
-        fact = ProbeFailedFact(devices=int(found[1]), **where)
-    elif found := _GSP.search(text):
-        fact = GspFact(address=pci_address(*found.groups()), **where)
-    elif _HEARTBEAT in text:
-        fact = GspFact(address="", **where)
-    elif found := _LOADED.search(text):
-        fact = DriverLoadedFact(version=found[1], **where)
+def _fact(record: KernelRecord, line: Line, start: int, memory: LineMemory) -> tuple[Fact | None, LineMemory]:
+    if quoted(record.text, start):
+        return None, memory
+    text = record.text[start : start + FACT_TEXT_MAX].rstrip()
+    kind = line.kind
+    if kind == "task/hung":
+        if _TOOLS.fullmatch(line.subject):
+            return _hung(record, line.subject, text), memory
+        memory = msgspec.structs.replace(
+            memory, task=line.subject, task_records_left=STACK_RECORDS_MAX, at_us=record.timestamp_us
+        )
+    elif kind == "pcie/fatal":
+        memory = msgspec.structs.replace(
+            memory,
+            port=line.device or line.gpu,
+            port_records_left=RECOVERY_RECORDS_MAX,
+            at_us=record.timestamp_us,
+        )
+    elif memory.port and kind.startswith("pcie/"):
+        kind, memory = _after_fatal(record, line, memory)
+    fact = LineFact(
+        sequence=record.sequence,
+        timestamp_us=record.timestamp_us,
+        text=text,
+        kind=kind,
+        device=line.device,
+        gpu=line.gpu,
+        rdma=line.rdma,
+        subject=line.subject,
+        occurrences=line.occurrences,
+    )
     return fact, memory
+
+
+def _after_fatal(record: KernelRecord, line: Line, memory: LineMemory) -> tuple[str, LineMemory]:
+    """A failed recovery is the end of a device only where the error was fatal; else it may work on."""
+    late = not 0 <= record.timestamp_us - memory.at_us <= RECOVERY_SPAN_US
+    left = memory.port_records_left - 1
+    ends = line.kind.startswith("pcie/recovery-")
+    kind = line.kind
+    if ends and not late and kind == "pcie/recovery-failed":
+        kind = "pcie/recovery-failed-fatal"
+    if ends or late or left <= 0:
+        return kind, msgspec.structs.replace(memory, port="", port_records_left=0)
+    return kind, msgspec.structs.replace(memory, port_records_left=left)
+
+
+def _driver_module(record: KernelRecord, text: str, memory: LineMemory) -> tuple[Fact | None, LineMemory]:
+    """Stack frames in the driver behind a stuck task, and the driver's farewell."""
+    if memory.task:
+        late = not 0 <= record.timestamp_us - memory.at_us <= STACK_SPAN_US
+        if not late and _STACK in text and _FRAME.search(window(text, _STACK)[0]):
+            task = memory.task
+            fact = _hung(record, task, f"task {task} is stuck in {text.strip()[:FACT_TEXT_MAX]}")
+            return fact, msgspec.structs.replace(memory, task="", task_records_left=0)
+        left = memory.task_records_left - 1
+        memory = msgspec.structs.replace(
+            memory, task="" if late or left <= 0 else memory.task, task_records_left=max(left, 0)
+        )
+    if _UNLOADED in text:
+        piece, begin = window(text, _UNLOADED)
+        found = _LEFT.search(piece)
+        if found and not quoted(text, begin + found.start()):
+            return DriverUnloadedFact(
+                sequence=record.sequence, timestamp_us=record.timestamp_us, text=piece[found.start() :]
+            ), memory
+    return None, memory
+
+
+def _hung(record: KernelRecord, process: str, text: str) -> HungTaskFact:
+    return HungTaskFact(
+        sequence=record.sequence,
+        timestamp_us=record.timestamp_us,
+        text=text[:FACT_TEXT_MAX],
+        process=process,
+    )
 
 
 def _sxid(record: KernelRecord, start: int) -> SxidFact | None:
     found = _SXID.match(record.text, start)
-    if found is None:
+    head = record.text[max(0, start - 32) : start]
+    who = _SWITCH_DRIVER.search(head)
+    if found is None or quoted(record.text, start - len(who[0]) if who else start):
         return None
     return SxidFact(
         sequence=record.sequence,
@@ -130,16 +209,6 @@ def _sxid(record: KernelRecord, start: int) -> SxidFact | None:
     )
 
 
-def _hung(record: KernelRecord, text: str) -> HungTaskFact | None:
-    found = _HUNG.search(text)
-    if found is None:
-        return None
-    return HungTaskFact(
-        sequence=record.sequence,
-        timestamp_us=record.timestamp_us,
-        text=text[found.start() : found.start() + FACT_TEXT_MAX],
-        process=found[1],
-    )
+OffBusMemory = LineMemory
 
-
-__all__ = ["OffBusMemory", "interesting", "normalise", "read", "trusted"]
+__all__ = ["LITERALS", "LineMemory", "OffBusMemory", "interesting", "normalise", "read", "trusted"]
