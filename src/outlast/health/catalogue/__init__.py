@@ -103,7 +103,7 @@ class Catalogue:
         """A health watch or a status, by its name or by the words that `dcgmi` prints."""
         wanted = name.strip().casefold().removeprefix("dcgm_health_watch_")
         for watch in self.dcgm_health:
-            if wanted in (watch.name.casefold(), watch.words.casefold()):
+            if wanted in (watch.name.casefold(), *watch.words.casefold().split("/")):
                 return watch
         return None
 

@@ -182,7 +182,7 @@ class DcgmWatch(msgspec.Struct, frozen=True, kw_only=True):
     """The bit of a watch, the number of a status."""
     name: Name
     words: str
-    """How `dcgmi` prints it."""
+    """How `dcgmi` prints it; several forms are separated by a slash."""
     subsystem: Subsystem
     text: Text
 
