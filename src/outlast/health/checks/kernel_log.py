@@ -44,6 +44,7 @@ _CHIP_UNIT: Final = re.compile(r"\bGPC (\d{1,3})\b(?:, TPC (\d{1,3})\b(?:, SM (\
 _SWITCH_DETAIL: Final = re.compile(r"\): \d{1,6}, (?:Data \{|Severity \d)")
 _UNLISTED: Final = "No catalogue explains this event, or the line was cut short."
 _CONTRADICTED: Final = "The severity in the line is not the one that the catalogue expects of it."
+_SWITCH_REASONS: Final = {Role.UNEXPECTED: Reason.UNRECOGNISED_XID, Role.INFORMATIONAL: Reason.RECORDED}
 _WORDS: Final = {True: "Fatal", False: "Nonfatal", None: "no severity"}
 
 
@@ -223,7 +224,7 @@ def _nvlink(fact: XidFact, report: NvlinkReport, entry: XidEntry, catalogue: Cat
         values["summary"] += row.text
         if not row.fatal:
             values |= {"role": Role.INFORMATIONAL, "rank": RANK_LAST, "proof": Proof.EXPIRY}
-            values["expiry_s"] = RECORDED_EXPIRY_S
+            values |= {"reason": Reason.RECORDED, "expiry_s": RECORDED_EXPIRY_S}
     return _event(fact, **values)
 
 
@@ -249,7 +250,7 @@ def _sxid(fact: SxidFact, catalogue: Catalogue) -> Event:
         "rank": rank,
         "scope": entry.scope if entry is not None else Scope.NODE,
         "fault_class": FaultClass.TRANSIENT,
-        "reason": Reason.UNRECOGNISED_XID if role is Role.UNEXPECTED else Reason.NVSWITCH_ERROR,
+        "reason": _SWITCH_REASONS.get(role, Reason.NVSWITCH_ERROR),
         "proof": Proof.EXPIRY if role is Role.INFORMATIONAL else Proof.READABLE,
         "expiry_s": RECORDED_EXPIRY_S if role is Role.INFORMATIONAL else 0,
     }
@@ -263,10 +264,18 @@ def _sxid(fact: SxidFact, catalogue: Catalogue) -> Event:
     else:
         summary += entry.text
     if role is Role.LEADER and entry is not None:
-        values |= {"fault_class": entry.fault_class, "proof": Proof.NEW_BOOT_AND_PRESENT}
-        if entry.fault_class is FaultClass.TRANSIENT:
-            values |= {"proof": Proof.READABLE}
+        values |= {"fault_class": entry.fault_class, "proof": _switch_proof(entry)}
+        if values["proof"] is Proof.QUIET:
+            values["expiry_s"] = RECORDED_EXPIRY_S
     return _event(fact, **values, summary=summary)
+
+
+def _switch_proof(entry: SxidEntry) -> Proof:
+    if entry.fault_class is FaultClass.TRANSIENT:
+        return Proof.QUIET
+    if entry.severity is SwitchSeverity.ALWAYS_FATAL:
+        return Proof.NEW_BOOT_AND_PRESENT
+    return Proof.FABRIC_GOOD
 
 
 def _switch_role(fact: SxidFact, entry: SxidEntry | None) -> tuple[Role, int]:
