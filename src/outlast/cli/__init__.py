@@ -48,6 +48,7 @@ VERBS: Final[tuple[Verb, ...]] = (
     Verb("hold", "Leave a node in whatever state it is in, until a human says otherwise."),
     Verb("cancel", "End an incident and give its node back."),
     Verb("xid", "Explain an NVIDIA Xid code: what broke, what cures it, what outlast does."),
+    Verb("replay", "Judge recorded kernel logs: the faults in them, and what a policy would have done."),
     Verb("web", "The dashboard of a cluster."),
     Verb("agent", "Watch this node and publish its health (runs on every GPU node)."),
     Verb("controller", "Decide what is to be done about sick nodes, and do what policies allow."),

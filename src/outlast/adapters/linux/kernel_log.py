@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from outlast.adapters.linux.kernel_continuity import Continuity
-from outlast.adapters.linux.kernel_record import LineSplitter, is_property, parse_record
 from outlast.adapters.linux.position import Position, decode_position, encode_position
 from outlast.adapters.linux.waiting import readable
+from outlast.health.sources.kernel_record import LineSplitter, is_property, parse_record
 from outlast.model.observation import (
     KERNEL_LINE_BYTES_MAX,
     KERNEL_PROPERTIES_MAX,

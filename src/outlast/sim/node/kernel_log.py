@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import AsyncGenerator
 
 from outlast.adapters.linux.kernel_continuity import Continuity
-from outlast.adapters.linux.kernel_record import parse_record
 from outlast.adapters.linux.position import Position, decode_position, encode_position
+from outlast.health.sources.kernel_record import parse_record
 from outlast.model.observation import KernelLogGap, KernelLogLost, KernelRecord
 from outlast.ports.clock import Clock
 from outlast.ports.node import KernelLogItem, StateFile

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.adapters.linux.kernel_record import LineSplitter, parse_record, unescape
+from outlast.health.sources.kernel_record import LineSplitter, parse_record, unescape
 from outlast.model.observation import KERNEL_LINE_BYTES_MAX, KERNEL_PROPERTIES_MAX
 
 
