@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from outlast.agent.options import COMPLAIN_EVERY_S
+from outlast.health.reasons import Reason
 from outlast.health.verdict import Judgement, JudgeState
 from outlast.health.verdict.report import published_fault
 from outlast.model.cluster import NODES
@@ -21,6 +22,7 @@ log = structlog.get_logger("outlast.agent")
 RECENT_TOLD_MAX: Final = 3
 """Application and informational events told from one judgement; the others are counted."""
 RECENT_EVERY_S: Final = 1.0
+BOARDS_TOLD_MAX: Final = 8
 FAULT_EVENT_REASON: Final = "FaultCleared"
 
 
@@ -43,8 +45,28 @@ class Teller:
             fault = published_fault(ended.fault)
             log.info("fault is over", node=self._node, code=fault.code, fault=fault.id, how=ended.ending)
             self._event(node_uid, FAULT_EVENT_REASON, f"{fault.code} is over: {ended.ending}.", warning=False)
+        self._tell_inventory(before, answer.state, node_uid)
         self._tell_counts(before, answer.state)
         self._tell_recent(before, answer.state)
+
+    def _tell_inventory(self, before: JudgeState, after: JudgeState, node_uid: str) -> None:
+        """Boards that came or went, by serial number; a first look is no change."""
+        if before.known_gpus is after.known_gpus or not before.known_gpus:
+            return
+        was = {gpu.serial or gpu.uuid: gpu.pci_address for gpu in before.known_gpus}
+        now = {gpu.serial or gpu.uuid: gpu.pci_address for gpu in after.known_gpus}
+        came = [f"{board} at {now[board]}" for board in now if board not in was]
+        went = [f"{board} at {was[board]}" for board in was if board not in now]
+        if not came and not went:
+            return
+        parts = [
+            f"{word} {', '.join(boards[:BOARDS_TOLD_MAX])}"
+            for word, boards in (("new:", came), ("gone:", went))
+            if boards
+        ]
+        message = f"The GPUs of this machine changed; {'; '.join(parts)}."
+        log.warning("GPU inventory changed", node=self._node, came=len(came), went=len(went), boards=message)
+        self._event(node_uid, Reason.INVENTORY_CHANGED, message, warning=False)
 
     def _tell_counts(self, before: JudgeState, after: JudgeState) -> None:
         if after.untrusted > before.untrusted and self._may("untrusted", COMPLAIN_EVERY_S):

@@ -37,6 +37,14 @@ class Reason(StrEnum):
     REPAIR_PENDING = "RepairPending"
     REPAIR_FAILED = "RepairFailed"
     POWER_CABLE_MISSING = "PowerCableMissing"
+    SRAM_THRESHOLD_EXCEEDED = "SramThresholdExceeded"
+    CORRECTED_ERROR_STORM = "CorrectedErrorStorm"
+    PAGE_RETIREMENT_PENDING = "PageRetirementPending"
+    MEMORY_REDUCED = "MemoryReduced"
+    GPU_TOO_HOT = "GpuTooHot"
+    POWER_BRAKE = "PowerBrake"
+    PCIE_LINK_DEGRADED = "PcieLinkDegraded"
+    DEVICE_NODE_MISSING = "DeviceNodeMissing"
     PCIE_ERRORS = "PcieErrors"
     CONFIDENTIAL_COMPUTING_ERROR = "ConfidentialComputingError"
     GPU_RESET_REQUIRED = "GpuResetRequired"
@@ -45,6 +53,9 @@ class Reason(StrEnum):
     REBOOT_REQUIRED = "RebootRequired"
     # faults of the fabric and the network
     NVLINK_ERROR = "NvLinkError"
+    NVLINK_DOWN = "NvLinkDown"
+    FABRIC_NOT_READY = "FabricNotReady"
+    FABRIC_UNHEALTHY = "FabricUnhealthy"
     NVSWITCH_ERROR = "NvSwitchError"
     FABRIC_RECOVERY_REQUIRED = "FabricRecoveryRequired"
     EFA_MISSING = "EfaMissing"
@@ -67,6 +78,7 @@ class Reason(StrEnum):
     DIAGNOSTICS_CRASHED = "DiagnosticsCrashed"
     NO_SOURCE = "NoSource"
     DRIVER_NOT_LOADED = "DriverNotLoaded"
+    REBOOT_NEEDED = "RebootNeeded"
     # not known
     NOT_YET_CHECKED = "NotYetChecked"
     NOT_OBSERVED = "NotObserved"
@@ -75,6 +87,9 @@ class Reason(StrEnum):
     INITIALIZING = "Initializing"
     UNRECOGNISED_XID = "UnrecognisedXid"
     GPU_NOT_READABLE = "GpuNotReadable"
+    DRIVER_CHANGING = "DriverChanging"
+    GPU_ASSIGNED_TO_VM = "GpuAssignedToVm"
+    RECONFIGURING = "Reconfiguring"
     NO_RDMA_FOUND = "NoRdmaFound"
     KERNEL_LOG_BLIND = "KernelLogBlind"
     LIBRARY_MISSING = "LibraryMissing"
@@ -85,6 +100,7 @@ class Reason(StrEnum):
     APPLICATION_ERROR = "ApplicationError"
     RECORDED = "Recorded"
     RECOVERY_ACTION_CHANGED = "RecoveryActionChanged"
+    INVENTORY_CHANGED = "InventoryChanged"
 
 
 class ReasonText(NamedTuple):
@@ -113,7 +129,7 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     ),
     Reason.FABRIC_HEALTHY: ReasonText(
         "GPUFabricReady=True",
-        "No NVLink or NVSwitch error stands and no GPU asks for a recovery of the fabric. Link states are not measured yet.",
+        "No NVLink or NVSwitch error stands, and all links that should be up are up.",
         "Nothing.",
     ),
     Reason.RDMA_HEALTHY: ReasonText("RDMAReady=True", "All expected EFA devices are present.", "Nothing."),
@@ -175,6 +191,42 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     Reason.POWER_CABLE_MISSING: ReasonText(
         _GPU, "The extra power cable of a GPU gives no power.", "Look at the machine."
     ),
+    Reason.SRAM_THRESHOLD_EXCEEDED: ReasonText(
+        _GPU,
+        "The memory on the chip had more uncorrected errors than the vendor allows (NVML's threshold flag).",
+        "Replace the board.",
+    ),
+    Reason.CORRECTED_ERROR_STORM: ReasonText(
+        _GPU,
+        "A GPU corrects memory errors at ten times the rate of its peers or more; it is slow, and data may be lost next.",
+        "Let running jobs finish; test the memory under load. An idle GPU shows nothing.",
+    ),
+    Reason.PAGE_RETIREMENT_PENDING: ReasonText(
+        _GPU, "A bad memory page is retired at the next reset (Volta and older).", _RESET
+    ),
+    Reason.MEMORY_REDUCED: ReasonText(
+        _GPU,
+        "A GPU has less memory than its peers, or than it had before in the same ECC mode.",
+        "Let running jobs finish, then reboot; replace the board if it stays.",
+    ),
+    Reason.GPU_TOO_HOT: ReasonText(
+        _GPU, "Heat has held down the clocks of a GPU for minutes.", "Look at fans, air flow and coolant."
+    ),
+    Reason.POWER_BRAKE: ReasonText(
+        _GPU,
+        "The power supply has held down the clocks of a GPU, or of all GPUs, for minutes.",
+        "Look at power supplies and the rack's power cap.",
+    ),
+    Reason.PCIE_LINK_DEGRADED: ReasonText(
+        _GPU,
+        "A GPU uses fewer PCIe lanes than before or than its peers, or a lower speed under load.",
+        "Let running jobs finish, then reboot; reseat the board if it stays.",
+    ),
+    Reason.DEVICE_NODE_MISSING: ReasonText(
+        _GPU,
+        "Programs cannot open a GPU: its /dev/nvidiaN is missing or wrong, while those of other GPUs are right.",
+        "Run nvidia-modprobe, or restart the container toolkit; restart the agent after a hot-plug.",
+    ),
     Reason.PCIE_ERRORS: ReasonText(
         "GPUReady=False, HostReady=False for another device",
         "The PCIe link of a GPU, or of a port or device around it, fails.",
@@ -198,6 +250,19 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     ),
     Reason.REBOOT_REQUIRED: ReasonText(_GPU, "The driver asks for a reboot (NVML field 230).", _REBOOT),
     Reason.NVLINK_ERROR: ReasonText(_FABRIC, "An NVLink of a GPU failed.", _RESET),
+    Reason.NVLINK_DOWN: ReasonText(
+        _FABRIC, "Fewer NVLinks of a GPU are up than its model, its peers or its past have.", _RESET
+    ),
+    Reason.FABRIC_NOT_READY: ReasonText(
+        _FABRIC,
+        "GPUs have not joined the NVLink fabric; programs fail with CUDA error 802.",
+        "Look at the fabric manager (or IMEX) service. The GPUs are not to blame.",
+    ),
+    Reason.FABRIC_UNHEALTHY: ReasonText(
+        _FABRIC,
+        "A GPU joined the NVLink fabric but its bandwidth, routes or configuration are not in order.",
+        "Let running jobs finish; look at the fabric manager and the switches.",
+    ),
     Reason.NVSWITCH_ERROR: ReasonText(_FABRIC, "An NVSwitch reported a fatal error (SXid).", _REBOOT),
     Reason.FABRIC_RECOVERY_REQUIRED: ReasonText(
         _FABRIC,
@@ -282,9 +347,14 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
         "Look at the agent's rights and mounts.",
     ),
     Reason.DRIVER_NOT_LOADED: ReasonText(
-        "GPUMonitorReady=Unknown, False after 30 minutes",
-        "The NVIDIA driver is not loaded, as during an upgrade.",
+        "GPUMonitorReady=False after 30 minutes, Unknown before; GPUReady=False for a GPU that no driver runs",
+        "The NVIDIA driver is not loaded, or another one (nouveau) holds the GPUs.",
         "Finish the driver's installation.",
+    ),
+    Reason.REBOOT_NEEDED: ReasonText(
+        _MONITOR,
+        "The loaded driver and NVIDIA's libraries differ in version, as after an upgrade under running programs.",
+        "Nothing at once: running programs go on. Reboot, or reload the driver, when the node is empty.",
     ),
     Reason.NOT_YET_CHECKED: ReasonText("any=Unknown", "No check has completed in this boot.", _WAIT),
     Reason.NOT_OBSERVED: ReasonText(
@@ -310,6 +380,21 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
         "GPUReady=Unknown",
         "NVML cannot read a GPU, for a reason that does not prove a fault.",
         "Look at the message.",
+    ),
+    Reason.DRIVER_CHANGING: ReasonText(
+        "GPUMonitorReady=Unknown",
+        "The NVIDIA driver is not loaded at the moment, as during an upgrade. No GPU is called lost meanwhile.",
+        "Finish the upgrade within 30 minutes.",
+    ),
+    Reason.GPU_ASSIGNED_TO_VM: ReasonText(
+        "GPUReady=Unknown",
+        "All GPUs are given to virtual machines (vfio-pci); the machine that has them must watch them.",
+        "Nothing.",
+    ),
+    Reason.RECONFIGURING: ReasonText(
+        "GPUReady=Unknown",
+        "The MIG layout of a GPU changes, or a changed MIG mode waits for a reset.",
+        "Reset the GPU if a mode change waits; otherwise nothing.",
     ),
     Reason.NO_RDMA_FOUND: ReasonText(
         "RDMAReady=Unknown",
@@ -343,6 +428,9 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     Reason.RECORDED: ReasonText("none", "Worth a record, not a fault.", "Nothing."),
     Reason.RECOVERY_ACTION_CHANGED: ReasonText(
         "none", "The driver changed what it asks for; the field itself is polled.", "Nothing."
+    ),
+    Reason.INVENTORY_CHANGED: ReasonText(
+        "none", "A GPU was added, replaced or taken out, by its serial number.", "Nothing."
     ),
 }
 

@@ -10,14 +10,25 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks import (
+    corrected_storm,
+    device_nodes,
+    driver,
+    ecc,
     efa_presence,
+    fabric,
     gpu_answers,
     gpu_presence,
     kernel_lines,
     kernel_log,
+    memory_repair,
+    memory_size,
     monitor,
+    nvlink,
+    pcie_link,
+    persistence,
     recovery_action,
     row_remap,
+    thermal,
 )
 from outlast.health.checks.declaration import EventCheck, LevelCheck
 
@@ -27,6 +38,17 @@ LEVEL_CHECKS: Final[tuple[LevelCheck, ...]] = (
     gpu_answers.CHECK,
     recovery_action.CHECK,
     row_remap.CHECK,
+    memory_repair.CHECK,
+    ecc.CHECK,
+    corrected_storm.CHECK,
+    memory_size.CHECK,
+    thermal.CHECK,
+    pcie_link.CHECK,
+    nvlink.CHECK,
+    fabric.CHECK,
+    driver.CHECK,
+    device_nodes.CHECK,
+    persistence.CHECK,
     efa_presence.CHECK,
     monitor.CHECK,
 )

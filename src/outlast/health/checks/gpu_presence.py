@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
+from outlast.health.checks.gpus import driver_absent
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
@@ -32,6 +33,9 @@ def run(view: View) -> Assessment | None:
     given_away = sum(1 for gpu in view.pci.gpus if gpu.driver == VM_DRIVER)
     present = set(counted(view.pci))
     missing = max(0, view.expected.gpus - given_away - len(present))
+    if driver_absent(view) and present:
+        # An upgrade may power GPUs down or rescan the bus; what is lost is told when a driver is back.
+        return None
     bad = _missing(view, present, missing)
     silent = [gpu.address for gpu in view.pci.gpus if not gpu.responds and gpu.address in present]
     bad += [

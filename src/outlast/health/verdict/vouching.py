@@ -11,6 +11,7 @@ from typing import Final
 from outlast.health.catalogue import Catalogue
 from outlast.health.checks.efa_presence import working
 from outlast.health.checks.gpu_presence import counted
+from outlast.health.checks.gpus import reconfiguring
 from outlast.health.reasons import Reason
 from outlast.health.verdict.inventory import expected, initializing
 from outlast.health.verdict.state import (
@@ -41,6 +42,9 @@ _PROBLEMS: Final = {
     SurveyProblem.TOO_MANY_LEAKED_WORKERS: Reason.DIAGNOSTICS_HUNG,
 }
 
+
+MOVING_SHOWN_MAX: Final = 4
+FABRIC_COMPLETED: Final = 3
 
 SOURCES: Final = {
     Subsystem.GPU: (PciSurvey.source,),
@@ -125,6 +129,9 @@ def _gpu(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
     wanted = expected(state, catalogue).gpus
     if state.pci is not None and state.pci.readable and not counted(state.pci) and not wanted:
         return Verdict.UNKNOWN, Reason.NO_GPU_FOUND, "There is no NVIDIA GPU on the PCI bus."
+    if state.pci is not None and state.pci.gpus and not counted(state.pci):
+        message = f"All {len(state.pci.gpus)} GPUs are given to virtual machines."
+        return Verdict.UNKNOWN, Reason.GPU_ASSIGNED_TO_VM, message
     if missing := _not_observed(state, now):
         return missing
     if state.pci is not None and not state.pci.readable:
@@ -140,6 +147,12 @@ def _gpu(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
         first = unreadable[0]
         message = f"{len(unreadable)} of {wanted} GPUs: NVML says {first.error} for {first.pci_address}."
         return Verdict.UNKNOWN, Reason.GPU_NOT_READABLE, message
+    moving = [gpu.pci_address for gpu in (state.gpu.gpus if state.gpu else ()) if reconfiguring(gpu)]
+    if moving:
+        message = (
+            f"The MIG layout of GPU {', '.join(moving[:MOVING_SHOWN_MAX])} changes, or waits for a reset."
+        )
+        return Verdict.UNKNOWN, Reason.RECONFIGURING, message
     answering = sum(1 for gpu in inventory(state) if gpu.present)
     return Verdict.HEALTHY, Reason.GPUS_HEALTHY, f"{answering} of {wanted} GPUs answer, and no fault is open."
 
@@ -155,7 +168,13 @@ def _fabric(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
             state.kernel_log_lost or "the driver does not say what recovery it wants"
         )
         return Verdict.UNKNOWN, Reason.NOT_OBSERVED, f"{message}."
-    message = "No NVLink or NVSwitch error stands; link states are not measured."
+    linked = sum(1 for gpu in gpus if gpu.detail is not None and any(gpu.detail.nvlinks or ()))
+    joined = sum(1 for gpu in gpus if gpu.fabric_state == FABRIC_COMPLETED)
+    message = "No NVLink or NVSwitch error stands; " + (
+        f"{linked} GPUs have NVLinks up, {joined} have joined a fabric."
+        if linked or joined
+        else "no GPU uses NVLink."
+    )
     return Verdict.HEALTHY, Reason.FABRIC_HEALTHY, message
 
 
@@ -181,6 +200,8 @@ def _monitor(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
         return Verdict.UNKNOWN, Reason.NO_GPU_FOUND, f"There is no GPU to watch.{note}"
     if survey is not None and survey.problem is not None:
         reason = _PROBLEMS.get(survey.problem, Reason.DIAGNOSTICS_FAILED)
+        if reason is Reason.DRIVER_NOT_LOADED and state.pci is not None and state.pci.driver_loaded is False:
+            reason = Reason.DRIVER_CHANGING
         return Verdict.UNKNOWN, reason, f"NVML: {survey.message or survey.problem}.{note}"
     if state.pci is not None and not state.pci.readable:
         return Verdict.UNKNOWN, Reason.NOT_OBSERVED, f"The PCI bus cannot be read: {state.pci.message}.{note}"
