@@ -139,13 +139,15 @@ class Level(Finding, frozen=True, kw_only=True):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """Worth saying, but no fault: stands in the message of a verdict, blocks nothing and needs no proof.
+    """Worth saying, but no fault: stands in the message of a verdict and needs no proof.
 
     The text holds no number that moves, because each change of it is a write to the cluster.
     """
 
     subsystem: Subsystem
     text: str
+    doubt: Reason | None = None
+    """Set: too much for Healthy and too little for a fault, so the verdict is Unknown for this reason."""
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):

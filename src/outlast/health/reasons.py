@@ -96,6 +96,9 @@ class Reason(StrEnum):
     DRIVER_MISMATCH = "DriverMismatch"
     NO_PERMISSION = "NoPermission"
     DIAGNOSTICS_FAILED = "DiagnosticsFailed"
+    DCGM_DISAGREES = "DcgmDisagrees"
+    DCGM_UNUSABLE = "DcgmUnusable"
+    DCGM_BLIND = "DcgmBlind"
     # recorded, never a condition
     APPLICATION_ERROR = "ApplicationError"
     RECORDED = "Recorded"
@@ -421,6 +424,21 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     ),
     Reason.DIAGNOSTICS_FAILED: ReasonText(
         "GPUMonitorReady=Unknown", "NVML answered with an error.", "Look at the message."
+    ),
+    Reason.DCGM_DISAGREES: ReasonText(
+        "GPUReady=Unknown, GPUFabricReady=Unknown",
+        "DCGM has held a failure against a GPU for three reports, and nothing else can confirm or deny it.",
+        "Look at the message; `outlast dcgm CODE` explains the code. Run a diagnostic when the GPU is idle.",
+    ),
+    Reason.DCGM_UNUSABLE: ReasonText(
+        "in the message of GPUMonitorReady",
+        "DCGM has no opinion: no host engine answers, it hangs, watches nothing or has another version. NVML still vouches.",
+        "Look at the message; the GPUs are not in doubt for this.",
+    ),
+    Reason.DCGM_BLIND: ReasonText(
+        "in the message of GPUMonitorReady",
+        "DCGM answers, but its values are blank or stand still, as after it gave up on the driver.",
+        "Restart the host engine; look for Xid 119 in the kernel log.",
     ),
     Reason.APPLICATION_ERROR: ReasonText(
         "none", "A program made the error. Nothing happens to the node.", "Look at the job."

@@ -11,6 +11,8 @@ from typing import Final
 
 from outlast.health.checks import (
     corrected_storm,
+    dcgm_exporter,
+    dcgm_health,
     device_nodes,
     driver,
     ecc,
@@ -51,4 +53,6 @@ LEVEL_CHECKS: Final[tuple[LevelCheck, ...]] = (
     persistence.CHECK,
     efa_presence.CHECK,
     monitor.CHECK,
+    dcgm_health.CHECK,
+    dcgm_exporter.CHECK,
 )

@@ -28,12 +28,9 @@ _SERIES: Final = {
     "DCGM_FI_DEV_XID_ERRORS": "xid_last",
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "remap_failed",
     "DCGM_FI_DEV_ROW_REMAP_PENDING": "remap_pending",
-    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": "remapped_uncorrectable",
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": "ecc_double_bit_volatile",
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": "pcie_replays",
     "DCGM_FI_DEV_GPU_TEMP": "temperature_c",
-    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": "clocks_event_reasons",
-    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": "clocks_event_reasons",
     "DCGM_EXP_GPU_HEALTH_STATUS": "health_status",
 }
 _MOVING: Final = frozenset({"DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"})

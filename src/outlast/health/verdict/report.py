@@ -180,7 +180,12 @@ def _verdict(
 
 def _noted(state: JudgeState, subsystem: Subsystem, found: vouching.Said) -> vouching.Said:
     """With what the checks find worth saying of it."""
-    texts = [n.text for check in sorted(state.notes) for n in state.notes[check] if n.subsystem is subsystem]
+    notes = [n for check in sorted(state.notes) for n in state.notes[check] if n.subsystem is subsystem]
+    doubt = next((note for note in notes if note.doubt is not None), None)
+    if doubt is not None and doubt.doubt is not None and found[0] is Verdict.HEALTHY:
+        found = Verdict.UNKNOWN, doubt.doubt, f"{doubt.text}."
+        notes.remove(doubt)
+    texts = [note.text for note in notes]
     if subsystem is Subsystem.GPU:
         texts += [_suspicion(entry) for entry in state.suspicions]
     if not texts:

@@ -6,11 +6,10 @@ engine that is down, hung or not watching says nothing about a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import ClassVar
 
-from outlast.model.observation.base import CounterReading, Reading, Survey
+from outlast.model.observation.base import Reading, Survey
 
 
 class DcgmProblem(StrEnum):
@@ -83,11 +82,9 @@ class DcgmGpu(Reading, frozen=True, kw_only=True):
     """The last Xid only: it stays after recovery and hides repeats, so it is never an event."""
     remap_failed: bool | None = None
     remap_pending: bool | None = None
-    remapped_uncorrectable: int | None = None
     ecc_double_bit_volatile: int | None = None
     pcie_replays: int | None = None
     temperature_c: float | None = None
-    clocks_event_reasons: int | None = None
     health_status: int | None = None
     """The worst watch: 0 good, 10 warning, 20 failure."""
 
@@ -110,11 +107,3 @@ class DcgmExporterSurvey(Survey, frozen=True, kw_only=True):
     """For how long no series of the page that moves on a living GPU has moved."""
     lines_dropped: int = 0
     duration_s: float = 0.0
-
-    def counters(self) -> Iterable[CounterReading]:
-        """Growth of what only grows."""
-        for gpu in self.gpus:
-            if not gpu.pci_address or gpu.instance is not None:
-                continue
-            if gpu.pcie_replays is not None:
-                yield CounterReading(device=gpu.pci_address, name="dcgm/pcie-replays", value=gpu.pcie_replays)

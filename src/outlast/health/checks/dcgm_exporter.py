@@ -1,0 +1,88 @@
+"""dcgm-exporter's page: row remap flags beside NVML's, and whether DCGM still sees anything at all.
+
+After it gave up on the driver DCGM answers for ever with what it saw last, or with blanks. That is
+DCGM's own blindness: it is said, and never counted as health or as a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from outlast.health.checks.dcgm_claims import (
+    DOUBT_POLLS,
+    FAILURE,
+    SERIOUS_XIDS,
+    Claim,
+    addresses_by_uuid,
+    weigh,
+)
+from outlast.health.checks.declaration import LevelCheck, View
+from outlast.health.finding import Assessment, Note
+from outlast.health.reasons import Reason
+from outlast.model.health import Subsystem
+from outlast.model.observation import GpuSurvey
+from outlast.model.observation.dcgm import DcgmExporterSurvey, DcgmGpu
+
+NAME: Final = "dcgm_exporter"
+FROZEN_S: Final = 300.0
+"""Ten collections of the exporter in which power and energy of no GPU moved by a digit."""
+
+REMAP_FAILED: Final = 80
+REMAP_PENDING: Final = 85
+XID: Final = 101
+
+
+def run(view: View) -> Assessment | None:
+    """Evidence and notes; never a fault that NVML does not find. A page that stands still claims nothing."""
+    page = view.newest(DcgmExporterSurvey)
+    if page is None:
+        return Assessment(check=NAME)
+    if page.problem is not None:
+        return Assessment(
+            check=NAME, notes=(_note(f"{Reason.DCGM_UNUSABLE}: dcgm-exporter: {page.message}"),)
+        )
+    if page.frozen_s >= FROZEN_S:
+        text = "dcgm-exporter repeats the same values; restart the host engine"
+        return Assessment(check=NAME, notes=(_note(f"{Reason.DCGM_BLIND}: {text}"),))
+    blank = [gpu for gpu in page.gpus if gpu.blank]
+    levels, notes = weigh(view, _claims(view, page))
+    if blank and len(blank) == len(page.gpus):
+        notes = (_note(f"{Reason.DCGM_BLIND}: dcgm-exporter has no value of any GPU"), *notes)
+    return Assessment(check=NAME, bad=levels, notes=notes)
+
+
+CHECK: Final = LevelCheck(NAME, "dcgm-exporter's page", frozenset({DcgmExporterSurvey, GpuSurvey}), run)
+
+
+def _claims(view: View, page: DcgmExporterSurvey) -> Iterator[Claim]:
+    by_uuid = addresses_by_uuid(view)
+    for gpu in page.gpus:
+        address = gpu.pci_address or by_uuid.get(gpu.uuid, "")
+        where = f"GPU {address}" if address else f"GPU {gpu.index} (as DCGM counts)"
+        for code, xid, text in _held(view, gpu):
+            yield Claim(
+                source=page.source,
+                gpu=address,
+                where=where,
+                health=FAILURE,
+                code=code,
+                xid=xid,
+                text=text,
+                # A gauge is a level of its own and needs no second look.
+                polls=DOUBT_POLLS,
+            )
+
+
+def _held(view: View, gpu: DcgmGpu) -> Iterator[tuple[int, int | None, str]]:
+    if gpu.remap_failed:
+        yield REMAP_FAILED, None, "DCGM_FI_DEV_ROW_REMAP_FAILURE is 1"
+    if gpu.remap_pending:
+        yield REMAP_PENDING, None, "DCGM_FI_DEV_ROW_REMAP_PENDING is 1"
+    # The gauge keeps the last Xid for ever: of use only while the log itself cannot be read.
+    if gpu.xid_last in SERIOUS_XIDS and view.kernel_log_lost:
+        yield XID, gpu.xid_last, f"DCGM_FI_DEV_XID_ERRORS is {gpu.xid_last}"
+
+
+def _note(text: str) -> Note:
+    return Note(subsystem=Subsystem.MONITOR, text=text)
