@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from outlast.adapters.linux.host import LinuxHost
+from outlast.adapters.linux.processes import ProcProcesses
+from outlast.adapters.linux.rdma import SysfsRdma
 from outlast.health.checks.gpu_presence import counted
 from outlast.model.observation import GpuSurvey, PciSurvey
 from outlast.ports.clock import Clock
 from outlast.ports.node import GpuReader, Polled
+
+RDMA_INTERVAL_S: Final = 30.0
+"""Counters of EFA are commands to the device: no more often than this."""
+PROCESSES_INTERVAL_S: Final = 30.0
+"""Two samples make a minute, after which a sleep in the driver counts."""
+HOST_INTERVAL_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +35,11 @@ class Places:
 
 def build(places: Places, clock: Clock) -> tuple[Polled, ...]:
     """Every polled source that this machine may have; one that has nothing to look at says so itself."""
-    del places, clock
-    return ()
+    return (
+        Polled(SysfsRdma(places.host_root, clock=clock), RDMA_INTERVAL_S, "RDMA"),
+        Polled(ProcProcesses(places.proc_root, clock=clock), PROCESSES_INTERVAL_S, "processes"),
+        Polled(LinuxHost(places.host_root, places.proc_root), HOST_INTERVAL_S, "host"),
+    )
 
 
 async def survey_gpus(reader: GpuReader, pci: PciSurvey | None) -> GpuSurvey:

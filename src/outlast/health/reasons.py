@@ -59,6 +59,15 @@ class Reason(StrEnum):
     NVSWITCH_ERROR = "NvSwitchError"
     FABRIC_RECOVERY_REQUIRED = "FabricRecoveryRequired"
     EFA_MISSING = "EfaMissing"
+    EFA_NOT_RESPONDING = "EfaNotResponding"
+    NIC_MISSING = "NicMissing"
+    NIC_DRIVER_UNBOUND = "NicDriverUnbound"
+    RDMA_LINK_DOWN = "RdmaLinkDown"
+    RDMA_LINK_SLOW = "RdmaLinkSlow"
+    RDMA_LINK_ERRORS = "RdmaLinkErrors"
+    FABRIC_MANAGER_DOWN = "FabricManagerDown"
+    NVSWITCH_MISSING = "NvSwitchMissing"
+    DRIVER_STUCK = "DriverStuck"
     NIC_FAILED = "NicFailed"
     NIC_NOT_RESPONDING = "NicNotResponding"
     NIC_OVERHEATED = "NicOverheated"
@@ -91,6 +100,7 @@ class Reason(StrEnum):
     GPU_ASSIGNED_TO_VM = "GpuAssignedToVm"
     RECONFIGURING = "Reconfiguring"
     NO_RDMA_FOUND = "NoRdmaFound"
+    RDMA_NOT_READABLE = "RdmaNotReadable"
     KERNEL_LOG_BLIND = "KernelLogBlind"
     LIBRARY_MISSING = "LibraryMissing"
     DRIVER_MISMATCH = "DriverMismatch"
@@ -122,6 +132,8 @@ _NIC = "RDMAReady=False, HostReady=False for a device without RDMA"
 _HOST = "HostReady=False"
 _RESET = "Drain the GPU and reset it; reboot if the reset does not help."
 _REBOOT = "Drain the node and reboot it; replace the board if it happens again."
+_RDMA = "RDMAReady=False"
+_LINK = "Look at the cable, the transceiver and the switch port. New work stays away until it is good again; nothing is drained."
 _WAIT = "Nothing; it clears by itself."
 
 REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
@@ -135,7 +147,11 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
         "No NVLink or NVSwitch error stands, and all links that should be up are up.",
         "Nothing.",
     ),
-    Reason.RDMA_HEALTHY: ReasonText("RDMAReady=True", "All expected EFA devices are present.", "Nothing."),
+    Reason.RDMA_HEALTHY: ReasonText(
+        "RDMAReady=True",
+        "All expected EFA devices are present, and every InfiniBand and RoCE port that was ever active is so now.",
+        "Nothing.",
+    ),
     Reason.MONITOR_HEALTHY: ReasonText(
         "GPUMonitorReady=True", "NVML, the kernel log and the PCI bus all answer.", "Nothing."
     ),
@@ -334,6 +350,39 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
         "A file system takes no more writes; checkpoints to it fail.",
         "Drain the node; check or replace the disk.",
     ),
+    Reason.EFA_NOT_RESPONDING: ReasonText(
+        _RDMA, "An EFA device leaves the commands of its driver unanswered.", _REBOOT
+    ),
+    Reason.NIC_MISSING: ReasonText(
+        _RDMA, "A network device with an RDMA port that was in use is gone from the PCI bus.", _REBOOT
+    ),
+    Reason.NIC_DRIVER_UNBOUND: ReasonText(
+        _RDMA,
+        "An RDMA device is on the PCI bus without its driver, or its driver offers no RDMA device.",
+        "Load or bind the driver (efa, mlx5_core with mlx5_ib); reboot if it does not take the device.",
+    ),
+    Reason.RDMA_LINK_DOWN: ReasonText(
+        _RDMA, "An InfiniBand or RoCE port that was active is not, for two minutes.", _LINK
+    ),
+    Reason.RDMA_LINK_SLOW: ReasonText(
+        _RDMA, "An InfiniBand or RoCE port is slower than it has been on this machine.", _LINK
+    ),
+    Reason.RDMA_LINK_ERRORS: ReasonText(
+        _RDMA, "A port counts errors that its own cable or transceiver makes.", _LINK
+    ),
+    Reason.FABRIC_MANAGER_DOWN: ReasonText(
+        _FABRIC,
+        "The machine has NVSwitches and no fabric manager runs. New CUDA programs fail with error 802.",
+        "Start nvidia-fabricmanager in the version of the driver. The GPUs are fine: replace none.",
+    ),
+    Reason.NVSWITCH_MISSING: ReasonText(
+        _FABRIC, "Fewer NVSwitches are on the PCI bus than such a machine has.", _REBOOT
+    ),
+    Reason.DRIVER_STUCK: ReasonText(
+        _GPU,
+        "A program has been asleep in NVIDIA's driver for a minute or more and cannot be killed.",
+        "Nothing at first. When NVML hangs too the driver is wedged: reboot.",
+    ),
     Reason.DIAGNOSTICS_HUNG: ReasonText(
         _MONITOR,
         "NVML missed its deadline. Nobody can vouch for the GPUs, so the node takes no new work (fail closed).",
@@ -401,8 +450,13 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     ),
     Reason.NO_RDMA_FOUND: ReasonText(
         "RDMAReady=Unknown",
-        "There is no EFA device and none is expected. InfiniBand and RoCE are not checked yet.",
+        "There is no EFA device and no InfiniBand or RoCE port was ever active, and none is expected.",
         "Nothing.",
+    ),
+    Reason.RDMA_NOT_READABLE: ReasonText(
+        "RDMAReady=Unknown",
+        "The files of an RDMA device do not answer, twice in a row. Nobody knows whether it works.",
+        "Look at the message; a device whose firmware hangs needs a reboot.",
     ),
     Reason.KERNEL_LOG_BLIND: ReasonText(
         "GPUMonitorReady=Unknown",

@@ -36,16 +36,27 @@ class KnownPort(msgspec.Struct, frozen=True, kw_only=True):
     """An InfiniBand or RoCE port that was active on this machine; kept on disk, as it may not come back."""
 
     device: str
-    """PCI address of its device, or its name where it has none."""
+    """PCI address of its device."""
     number: int
     name: str = ""
+    driver: str = ""
     link_layer: LinkLayer = LinkLayer.OTHER
     rate_gbps: float = 0.0
     """The fastest it ever was."""
 
     @property
+    def nic(self) -> str:
+        """What findings about its device are about: driver and address, as in the kernel log."""
+        return f"{self.driver} {self.device}".strip()
+
+    @property
     def key(self) -> str:
         """What findings about it are about."""
+        return f"{self.nic}/port{self.number}"
+
+    @property
+    def place(self) -> str:
+        """Where its counters are kept."""
         return f"{self.device}/port{self.number}"
 
 
@@ -54,6 +65,8 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
     gpus: int = 0
     efa: int = 0
+    efa_max: int | None = None
+    """The most that the machine type can have, or the operator's word; None where neither is known."""
     known_gpus: tuple[KnownGpu, ...] = ()
     known_efa: tuple[str, ...] = ()
     known_ports: tuple[KnownPort, ...] = ()

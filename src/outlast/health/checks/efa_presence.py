@@ -1,7 +1,8 @@
 """Are all EFA devices there? Count and presence say it; the state file of the driver is a constant.
 
 The count that is expected comes from the machine type, from the most ever seen, or from the operator.
-Interfaces may attach late at boot, so a short count is only believed once boot is over.
+Interfaces may attach late at boot, so a short count is only believed once boot is over. More than a type
+can have is never hardware: somebody counts what is no EFA device, or the table is old.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.finding import Assessment, Level, Proof
+from outlast.health.checks.wording import some
+from outlast.health.finding import Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import PciDevice, PciSurvey
@@ -18,7 +20,7 @@ NAME: Final = "efa_presence"
 PRESENCE_POLLS: Final = 2
 RANK: Final = 5
 DEVICE: Final = "EFA"
-ADDRESSES_SHOWN_MAX: Final = 4
+VM_DRIVER: Final = "vfio-pci"
 
 
 def working(pci: PciSurvey) -> list[PciDevice]:
@@ -31,20 +33,23 @@ def run(view: View) -> Assessment | None:
     if view.pci is None or not view.pci.readable or view.initializing:
         return None
     found = working(view.pci)
-    if len(found) >= view.expected.efa:
-        return Assessment(check=NAME)
+    given_away = [device.address for device in view.pci.efa_unbound if device.driver == VM_DRIVER]
+    wanted = view.expected.efa - len(given_away)
+    if len(found) >= wanted:
+        return Assessment(check=NAME, notes=_notes(view, len(found)))
     silent = [device.address for device in view.pci.efa if not device.responds]
-    unbound = [device.address for device in view.pci.efa_unbound]
-    listed = {device.address for device in view.pci.efa} | set(unbound)
+    unbound = [device.address for device in view.pci.efa_unbound if device.driver != VM_DRIVER]
+    listed = {device.address for device in (*view.pci.efa, *view.pci.efa_unbound)}
     gone = [address for address in view.expected.known_efa if address not in listed]
-    parts = [f"{len(found)} of {view.expected.efa} EFA devices work"]
-    parts += [f"gone: {_some(gone)}"] if gone else []
-    parts += [f"present without a driver: {_some(unbound)}"] if unbound else []
-    parts += [f"silent on the bus: {_some(silent)}"] if silent else []
+    parts = [f"{len(found)} of {wanted} EFA devices work"]
+    parts += [f"gone: {some(gone)}"] if gone else []
+    parts += [f"present without a driver: {some(unbound)}"] if unbound else []
+    parts += [f"silent on the bus: {some(silent)}"] if silent else []
     text = "; ".join(parts)
+    only_unbound = len(found) + len(unbound) >= wanted
     level = Level(
-        code="efa/missing",
-        reason=Reason.EFA_MISSING,
+        code="efa/unbound" if only_unbound else "efa/missing",
+        reason=Reason.NIC_DRIVER_UNBOUND if only_unbound else Reason.EFA_MISSING,
         fault_class=FaultClass.REBOOT_CURES,
         subsystem=Subsystem.RDMA,
         scope=Scope.NODE,
@@ -62,10 +67,13 @@ def run(view: View) -> Assessment | None:
 CHECK: Final = LevelCheck(NAME, "EFA devices on the bus", frozenset({PciSurvey}), run)
 
 
-def _some(addresses: list[str]) -> str:
-    shown = ", ".join(addresses[:ADDRESSES_SHOWN_MAX])
-    return (
-        shown
-        if len(addresses) <= ADDRESSES_SHOWN_MAX
-        else f"{shown} and {len(addresses) - ADDRESSES_SHOWN_MAX} more"
-    )
+def _notes(view: View, found: int) -> tuple[Note, ...]:
+    most = view.expected.efa_max
+    if most is None or found == 0 or found == most:
+        return ()
+    where = f"a {view.instance_type}" if view.instance_type else "this machine"
+    if found > most:
+        text = f"{found} EFA devices where {where} should have {most}: a matter of configuration"
+    else:
+        text = f"{found} of the {most} EFA devices that {where} can have were ever attached"
+    return (Note(subsystem=Subsystem.RDMA, text=text),)

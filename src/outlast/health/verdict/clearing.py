@@ -139,7 +139,10 @@ def _holds(state: JudgeState, fault: OpenFault, catalogue: Catalogue, now: Momen
 
 def _looked_again(state: JudgeState, fault: OpenFault, code: FaultCode) -> bool:
     """A check that found the fault must have judged since: a source that is silent proves nothing."""
-    return not code.check or state.judged.get(code.check, -inf) > fault.evidence_monotonic
+    if not code.check:
+        return True
+    looks = (code.check, f"{code.check} {fault.key}", f"{code.check} {fault.key.partition('/')[0]}")
+    return max(state.judged.get(look, -inf) for look in looks) > fault.evidence_monotonic
 
 
 def _ending(state: JudgeState, fault: OpenFault) -> Ending:

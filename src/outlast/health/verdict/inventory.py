@@ -17,6 +17,9 @@ from outlast.model.health import GPUS_MAX
 from outlast.model.observation import GpuSurvey, PciSurvey
 
 EFA_MAX = 64
+EFA_CHOSEN_BELOW = 0.75
+"""Share of the EFA devices that a machine type can have, below which the rest was never attached. A machine
+is launched with half, a quarter or one of them; one that lacks 1 of 4 or 1 of 16 has lost it."""
 
 
 def vouches(survey: GpuSurvey | None) -> bool:
@@ -31,13 +34,14 @@ def expected(state: JudgeState, catalogue: Catalogue) -> Expected:
     if gpus is None:
         gpus = max(listed.gpus if listed else 0, state.learned_gpus)
     if efa is None:
-        efa = max(listed.efa if listed else 0, state.learned_efa)
-        if state.learned_efa == 0:
-            # The table gives the most a machine type can have; none at all is a choice of its owner.
-            efa = 0
+        most = listed.efa if listed else 0
+        # The table gives the most a type can have. Far fewer, and never more, is a choice made at launch.
+        chosen = state.learned_efa < most * EFA_CHOSEN_BELOW
+        efa = state.learned_efa if chosen else max(most, state.learned_efa)
     return Expected(
         gpus=gpus,
         efa=efa,
+        efa_max=listed.efa if listed and state.settings.expected_efa is None else state.settings.expected_efa,
         known_gpus=state.known_gpus,
         known_efa=state.known_efa,
         known_ports=state.known_ports,

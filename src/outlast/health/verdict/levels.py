@@ -97,7 +97,10 @@ def run_checks(state: JudgeState, survey: Survey, catalogue: Catalogue, now: Mom
         return state
     state = msgspec.structs.replace(
         state,
-        judged={**state.judged, **{check.name: now.monotonic for check, _ in judged}},
+        judged={
+            **state.judged,
+            **dict.fromkeys((look for _, a in judged for look in _looks(a)), now.monotonic),
+        },
         notes={**state.notes, **{check.name: assessment.notes for check, assessment in judged}},
     )
     for check, assessment in judged:
@@ -131,6 +134,13 @@ def _seen(state: JudgeState, survey: Survey, now: Moment) -> JudgeState:
 
 def _checked_at(state: JudgeState, now: Moment) -> datetime | None:
     return now.wall if state.pci is not None and state.pci.readable else state.checked_at
+
+
+def _looks(assessment: Assessment) -> list[str]:
+    """The check as a whole, or it on each of the keys that it could judge."""
+    if assessment.covers is None:
+        return [assessment.check]
+    return [f"{assessment.check} {key}" for key in assessment.covers]
 
 
 def _complete(state: JudgeState, check: str) -> bool:

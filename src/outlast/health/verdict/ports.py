@@ -20,7 +20,7 @@ PORTS_MAX: Final = 64
 
 def learn_ports(state: JudgeState, survey: RdmaSurvey) -> JudgeState:
     """Remember the ports that are active now; `ports_complete` once all remembered ones were seen so."""
-    known = {port.key: port for port in state.known_ports}
+    known = {port.place: port for port in state.known_ports}
     active = set()
     for device in survey.devices:
         if device.is_efa or not device.pci_address:
@@ -34,6 +34,7 @@ def learn_ports(state: JudgeState, survey: RdmaSurvey) -> JudgeState:
                 device=device.key,
                 number=port.number,
                 name=device.name,
+                driver=device.driver,
                 link_layer=port.link_layer,
                 rate_gbps=max(port.rate_gbps or 0.0, known[key].rate_gbps if key in known else 0.0),
             )
@@ -42,3 +43,17 @@ def learn_ports(state: JudgeState, survey: RdmaSurvey) -> JudgeState:
     if ports == state.known_ports and complete == state.ports_complete:
         return state
     return msgspec.structs.replace(state, known_ports=ports, ports_complete=complete)
+
+
+def active_ports(state: JudgeState) -> int | None:
+    """How many of the remembered ports are active; None before the first look."""
+    survey = state.surveys.get(RdmaSurvey.source)
+    if not isinstance(survey, RdmaSurvey) or not survey.readable:
+        return None
+    known = {port.place for port in state.known_ports}
+    return sum(
+        1
+        for device in survey.devices
+        for port in device.ports
+        if port.state == ACTIVE and device.port_key(port.number) in known
+    )

@@ -14,6 +14,7 @@ from outlast.health.checks.gpu_presence import counted
 from outlast.health.checks.gpus import reconfiguring
 from outlast.health.reasons import Reason
 from outlast.health.verdict.inventory import expected, initializing
+from outlast.health.verdict.ports import active_ports
 from outlast.health.verdict.state import (
     CADENCE_MIN_S,
     STALE_INTERVALS,
@@ -43,6 +44,8 @@ _PROBLEMS: Final = {
 }
 
 
+UNREADABLE_SURVEYS: Final = 2
+"""Surveys in a row without a full answer before nothing is known: one late answer is none to act on."""
 MOVING_SHOWN_MAX: Final = 4
 FABRIC_COMPLETED: Final = 3
 
@@ -179,18 +182,35 @@ def _fabric(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
 
 
 def _rdma(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
+    survey = state.surveys.get(RdmaSurvey.source)
+    if isinstance(survey, RdmaSurvey) and survey.failures >= UNREADABLE_SURVEYS:
+        message = f"The RDMA devices cannot be read: {survey.message}."
+        return Verdict.UNKNOWN, Reason.RDMA_NOT_READABLE, message
     if state.pci is None:
         return Verdict.UNKNOWN, Reason.NOT_YET_CHECKED, "The PCI bus has not been read yet."
     if not state.pci.readable:
         return Verdict.UNKNOWN, Reason.NOT_OBSERVED, f"The PCI bus cannot be read: {state.pci.message}."
     wanted, found = expected(state, catalogue).efa, len(working(state.pci))
-    if not wanted and not found:
-        return Verdict.UNKNOWN, Reason.NO_RDMA_FOUND, "There is no EFA device, and none is expected."
+    ports = len(state.known_ports)
+    if not wanted and not found and not ports:
+        message = (
+            "There is no EFA device and no InfiniBand or RoCE port was ever active, and none is expected."
+        )
+        return Verdict.UNKNOWN, Reason.NO_RDMA_FOUND, message
     if found < wanted:
         late = initializing(state, now) and not state.efa_complete
         reason = Reason.INITIALIZING if late else Reason.CONFIRMING
         return Verdict.UNKNOWN, reason, f"{found} of {wanted} EFA devices work so far."
-    return Verdict.HEALTHY, Reason.RDMA_HEALTHY, f"{found} of {wanted} EFA devices work."
+    active = active_ports(state)
+    if ports and active is None:
+        message = "The InfiniBand and RoCE ports have not been read yet."
+        return Verdict.UNKNOWN, Reason.NOT_YET_CHECKED, message
+    if active is not None and active < ports and initializing(state, now) and not state.ports_complete:
+        message = f"{active} of {ports} InfiniBand and RoCE ports are active so far."
+        return Verdict.UNKNOWN, Reason.INITIALIZING, message
+    parts = [f"{found} of {wanted} EFA devices work"] if wanted or found else []
+    parts += [f"{active} of {ports} InfiniBand and RoCE ports are active"] if ports else []
+    return Verdict.HEALTHY, Reason.RDMA_HEALTHY, f"{', '.join(parts)}."
 
 
 def _monitor(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:

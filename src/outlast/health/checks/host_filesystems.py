@@ -1,0 +1,56 @@
+"""Did a local file system stop taking writes?
+
+Kinds that count errors must have some; others must have been writable before. A file system that is
+read-only on purpose is none of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from outlast.health.checks.declaration import LevelCheck, View
+from outlast.health.finding import Assessment, Level, Proof
+from outlast.health.reasons import Reason
+from outlast.model.health import FaultClass, Scope, Subsystem
+from outlast.model.observation import Filesystem, HostSurvey
+
+NAME: Final = "host_filesystems"
+POLLS: Final = 2
+RANK: Final = 7
+
+
+def run(view: View) -> Assessment | None:
+    """A finding for each file system that its errors made read-only."""
+    survey = view.newest(HostSurvey)
+    if survey is None or survey.filesystems is None:
+        return None
+    return Assessment(check=NAME, bad=tuple(_level(one) for one in survey.filesystems if _failed(one)))
+
+
+CHECK: Final = LevelCheck(NAME, "local file systems", frozenset({HostSurvey}), run)
+
+
+def _failed(filesystem: Filesystem) -> bool:
+    if not filesystem.read_only:
+        return False
+    return filesystem.was_writable if filesystem.errors is None else filesystem.errors > 0
+
+
+def _level(filesystem: Filesystem) -> Level:
+    text = (
+        f"{filesystem.kind} on {filesystem.device} at {filesystem.mount_point} is read-only because of errors"
+    )
+    return Level(
+        code="host/filesystem-read-only",
+        reason=Reason.FILESYSTEM_READ_ONLY,
+        fault_class=FaultClass.TRANSIENT,
+        subsystem=Subsystem.HOST,
+        scope=Scope.NODE,
+        rank=RANK,
+        proof=Proof.LEVEL_GOOD,
+        polls=POLLS,
+        device=f"disk {filesystem.device}",
+        source=HostSurvey.source,
+        text=text,
+        summary=f"{text}.",
+    )
