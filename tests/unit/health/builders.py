@@ -16,6 +16,8 @@ from outlast.model.observation import (
     KernelRecord,
     MachineFacts,
     PciSurvey,
+    ProcessOwner,
+    ProcessSurvey,
     SurveyProblem,
 )
 from outlast.sim.node import FakePciBus, Hardware
@@ -41,6 +43,9 @@ class Scene:
         self.hardware = Hardware.h100("n", efa=efa)
         self.bus = FakePciBus(self.hardware)
         self.time_s = 1000.0
+        self.booted_s = 0.0
+        self.wall_step_s = 0.0
+        self.suspended_s = 0.0
         self.boot = "boot-1"
         self.problem: SurveyProblem | None = None
         self.leaked_workers = 0
@@ -54,7 +59,12 @@ class Scene:
     @property
     def now(self) -> Moment:
         """The present moment."""
-        return Moment(EPOCH + timedelta(seconds=self.time_s), self.time_s)
+        return Moment(EPOCH + timedelta(seconds=self.time_s + self.wall_step_s), self.uptime_s)
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since this boot: the clocks of the kernel and of the agent."""
+        return self.time_s - self.booted_s
 
     def tell(self, *readings: Input) -> Judgement:
         """Readings arrive."""
@@ -70,7 +80,7 @@ class Scene:
     def line(self, text: str, *, priority: int = KERNEL, replayed: bool = False) -> Judgement:
         """The kernel prints a line."""
         self.sequence += 1
-        printed = record(text, self.sequence, int(self.time_s * 1e6), priority)
+        printed = record(text, self.sequence, int(self.uptime_s * 1e6), priority)
         return self.tell(msgspec.structs.replace(printed, replayed=replayed))
 
     def xid(
@@ -79,11 +89,14 @@ class Scene:
         code: int,
         text: str = "text",
         *,
+        pid: int | None = None,
+        name: str = "python3",
         instance: int | None = None,
         replayed: bool = False,
     ) -> Judgement:
         """The driver prints a Xid."""
         where = self.gpu(index)[:-2] + (f" GPU-I:{instance:02d}" if instance is not None else "")
+        text = f"pid={pid}, name={name}, {text}" if pid is not None else text
         return self.line(f"NVRM: Xid (PCI:{where}): {code}, {text}", replayed=replayed)
 
     def gpu(self, index: int) -> str:
@@ -111,19 +124,41 @@ class Scene:
         """What the bus shows now."""
         return self.bus.survey()
 
-    def poll(self, times: int = 1) -> Judgement:
+    def poll(self, times: int = 1, every_s: float = POLL_S) -> Judgement:
         """The polls of the next `times` intervals."""
         for _ in range(times):
-            self.time_s += POLL_S
+            self.time_s += every_s
             self.tell(self.pci(), self.survey())
         return self.answer
 
     def reboot(self) -> Judgement:
         """The machine starts again, and the agent in it goes on from its saved state."""
+        saved = to_bytes(self.state)
         self.boot = f"boot-{int(self.boot[5:]) + 1}"
         self.time_s += 120
+        self.booted_s = self.time_s - 30
         self.sequence = 0
-        return self.tell(MachineFacts(boot_id=self.boot, instance_type="p5.48xlarge"), KernelLogCaughtUp())
+        self.state, problem = restore(saved, self.boot, "p5.48xlarge", self.settings, self.now)
+        assert not problem
+        return self.tell(self.facts(), KernelLogCaughtUp())
+
+    def facts(self) -> MachineFacts:
+        """Which boot this is."""
+        return MachineFacts(boot_id=self.boot, instance_type="p5.48xlarge", suspended_s=self.suspended_s)
+
+    def owners(self, **pods: int) -> Judgement:
+        """Processes on GPUs and the pods they belong to."""
+        owned = tuple(ProcessOwner(pid=pid, pod_uid=pod) for pod, pid in pods.items())
+        return self.tell(ProcessSurvey(owners=owned, whole_machine=True))
+
+    @property
+    def story(self) -> list[tuple[str, str, str]]:
+        """Each fault as what it is about, its root and its cure; not its id, which the first line gives."""
+        found = [
+            (fault.gpu.pci_address if fault.gpu else fault.device, fault.code, fault.fault_class.value)
+            for fault in self.status.faults
+        ]
+        return sorted(found)
 
     def restart(self) -> str:
         """The agent process ends and starts again; returns why its memory could not be used."""

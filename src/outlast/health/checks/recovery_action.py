@@ -48,6 +48,7 @@ _PEERS = Action(
     Reason.FABRIC_RECOVERY_REQUIRED,
     FaultClass.TRANSIENT,
     "the driver asks to end traffic between GPUs.",
+    proof=Proof.FABRIC_RECOVERED,
     subsystem=Subsystem.FABRIC,
 )
 _IMEX = Action(
@@ -55,6 +56,7 @@ _IMEX = Action(
     Reason.FABRIC_RECOVERY_REQUIRED,
     FaultClass.TRANSIENT,
     "the driver asks to recover the IMEX domain.",
+    proof=Proof.FABRIC_RECOVERED,
     subsystem=Subsystem.FABRIC,
     scope=Scope.DOMAIN,
 )

@@ -37,6 +37,7 @@ from outlast.model.observation import GpuSurvey, PciSurvey
 
 EVIDENCE_PER_CODE_MAX: Final = 2
 ECHOES_MAX: Final = 16
+NODE_KEY: Final = "node"
 SEEN_AGAIN_S: Final = 60.0
 """A code that repeats moves `last_seen_at` at most this often."""
 MICROSECOND: Final = 1_000_000
@@ -75,7 +76,7 @@ def absorb_fault(state: JudgeState, whole: OpenFault, part: OpenFault, *, codes:
         evidence, evidence_codes = evidence[:EVIDENCE_MAX], evidence_codes[:EVIDENCE_MAX]
     both = msgspec.structs.replace(
         whole,
-        codes=_most_telling((*whole.codes, *(c for c in part.codes if not _has(whole, c.code))))
+        codes=most_telling((*whole.codes, *(c for c in part.codes if not _has(whole, c.code))))
         if codes
         else whole.codes,
         evidence=evidence,
@@ -107,7 +108,7 @@ def _widened(state: JudgeState, narrow: OpenFault, event: Event) -> JudgeState:
 
 def join_level(state: JudgeState, level: Level, check: str, source: str, now: Moment) -> JudgeState:
     """A level that stands confirms the fault on its key, whatever its age, or opens one."""
-    same = [fault for fault in state.faults if fault.key == level.key]
+    same = [f for f in state.faults if f.key == level.key and _same_story(f, level)]
     found = next((fault for fault in same if _has(fault, level.code)), None)
     if found is None:
         found = min(same, key=lambda fault: fault.root.rank, default=None)
@@ -121,7 +122,7 @@ def join_level(state: JudgeState, level: Level, check: str, source: str, now: Mo
 
 def find(state: JudgeState, event: Event) -> OpenFault | None:
     """The fault this event belongs to."""
-    candidates = [fault for fault in state.faults if _related(fault.key, event.key)]
+    candidates = [f for f in state.faults if _related(f.key, event.key) and _same_story(f, event)]
     for fault in candidates:
         if _has(fault, event.code) and fault.key == event.key:
             return fault
@@ -131,6 +132,11 @@ def find(state: JudgeState, event: Event) -> OpenFault | None:
             return fault
     near = [fault for fault in candidates if _in_window(state, fault, event)]
     return min(near, key=lambda fault: fault.root.rank, default=None)
+
+
+def _same_story(fault: OpenFault, finding: Finding) -> bool:
+    """What is about the whole machine is one story only within its subsystem."""
+    return finding.key != NODE_KEY or fault.root.subsystem is finding.subsystem
 
 
 def _related(fault_key: str, event_key: str) -> bool:
@@ -208,7 +214,7 @@ def _joined(
         # The driver's newest word replaces its earlier one, also where it asks for less.
         codes = tuple(c for c in codes if c.level or c.code == finding.code or not _recovery(c.code))
     if all(known.code != finding.code for known in codes):
-        codes = _most_telling((*codes, _code(finding, check, source)))
+        codes = most_telling((*codes, _code(finding, check, source)))
     codes = fault.codes if codes == fault.codes else codes
     news = codes is not fault.codes or (live and (fault.state is not FaultState.OPEN or not fault.live))
     evidence, evidence_codes = _with_evidence(fault, finding, now)
@@ -246,13 +252,13 @@ def _joined(
     )
 
 
-def _most_telling(codes: tuple[FaultCode, ...]) -> tuple[FaultCode, ...]:
+def most_telling(codes: tuple[FaultCode, ...], limit: int = CODES_PER_FAULT_MAX) -> tuple[FaultCode, ...]:
     """At most as many as a fault holds: the best-ranked, and always one of the strongest cure."""
-    if len(codes) <= CODES_PER_FAULT_MAX:
+    if len(codes) <= limit:
         return codes
     strongest = max(codes, key=lambda c: (STRENGTH[c.fault_class], -c.rank))
     others = sorted((c for c in codes if c is not strongest), key=lambda c: (c.rank, c.code))
-    kept = {c.code for c in (strongest, *others[: CODES_PER_FAULT_MAX - 1])}
+    kept = {c.code for c in (strongest, *others[: limit - 1])}
     return tuple(c for c in codes if c.code in kept)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from outlast.health.counters import rebaselined
 from outlast.health.sources.kernel_text import OffBusMemory
+from outlast.health.verdict.faults import most_telling
 from outlast.health.verdict.state import (
     FAULTS_KEPT_MAX,
     HELD_MAX,
@@ -45,6 +46,7 @@ SUSPEND_MIN_S: Final = 2.0
 def start(boot_id: str, instance_type: str, settings: Settings, now: Moment) -> JudgeState:
     """State of an agent that remembers nothing."""
     return JudgeState(
+        version=STATE_VERSION,
         boot_id=boot_id,
         instance_type=instance_type,
         settings=settings,
@@ -117,7 +119,9 @@ def _salvaged(content: bytes) -> JudgeState | None:
             continue
         if fault.codes:
             faults.append(fault)
-    return JudgeState(boot_id=parts.boot_id, faults=tuple(faults)) if faults else None
+    if not faults:
+        return None
+    return JudgeState(version=STATE_VERSION, boot_id=parts.boot_id, faults=tuple(faults))
 
 
 def _proof_anew(fault: OpenFault, monotonic: float) -> OpenFault:
@@ -173,8 +177,7 @@ def rebooted(state: JudgeState, boot_id: str, now: Moment) -> JudgeState:
     return msgspec.structs.replace(
         state,
         boot_id=boot_id,
-        # A clock that starts again with each boot has gone back; one that does not, has not.
-        running_base_s=state.running_base_s + (state.uptime_s if now.monotonic < state.uptime_s else 0.0),
+        running_base_s=_base_s(state, now),
         uptime_s=now.monotonic,
         faults=waiting,
         held=(),
@@ -206,6 +209,19 @@ def rebooted(state: JudgeState, boot_id: str, now: Moment) -> JudgeState:
         kernel_log_read=False,
         witness=None,
     )
+
+
+def _base_s(state: JudgeState, now: Moment) -> float:
+    """Seconds the machine ran in all boots before this one, at least up to the newest thing remembered."""
+    if now.monotonic >= state.uptime_s:
+        earlier_s = state.running_base_s  # this clock does not begin anew with each boot
+    else:
+        earlier_s = state.running_base_s + state.uptime_s
+    remembered = [entry.at_s for entry in state.repeats]
+    remembered += [entry.at_s for entry in state.suspicions]
+    remembered += [entry.at_s for entry in state.past]
+    newest_s = max(remembered, default=0.0)
+    return max(earlier_s, newest_s - now.monotonic)
 
 
 def to_bytes(state: JudgeState) -> bytes:
@@ -251,7 +267,7 @@ def to_bytes(state: JudgeState) -> bytes:
         held=tuple(Held(held.event, 0.0) for held in state.held),
     )
     content = msgspec.json.encode(durable)
-    for evidence_max in (2, 1):
+    for thinning in _THINNINGS:
         if len(content) <= STATE_BYTES_MAX:
             break
         durable = msgspec.structs.replace(
@@ -260,13 +276,31 @@ def to_bytes(state: JudgeState) -> bytes:
             repeats=durable.repeats[-REPEATS_MAX // 2 :],
             tallies=(),
             held=durable.held[-16:],
-            faults=tuple(_thin(f, evidence_max) for f in durable.faults),
+            faults=tuple(_thin(fault, thinning) for fault in durable.faults),
         )
         content = msgspec.json.encode(durable)
     return content
 
 
-def _thin(fault: OpenFault, evidence_max: int) -> OpenFault:
+class _Thinning(msgspec.Struct, frozen=True):
+    """What is left of each fault when not everything fits."""
+
+    evidence: int
+    codes: int
+    text: int
+
+
+_THINNINGS: Final = (_Thinning(2, 8, 1024), _Thinning(1, 4, 256), _Thinning(1, 2, 96))
+
+
+def _thin(fault: OpenFault, to: _Thinning) -> OpenFault:
+    codes = tuple(
+        msgspec.structs.replace(code, summary=code.summary[: to.text])
+        for code in most_telling(fault.codes, to.codes)
+    )
+    evidence = tuple(
+        msgspec.structs.replace(entry, text=entry.text[: to.text]) for entry in fault.evidence[: to.evidence]
+    )
     return msgspec.structs.replace(
-        fault, evidence=fault.evidence[:evidence_max], evidence_codes=fault.evidence_codes[:evidence_max]
+        fault, codes=codes, evidence=evidence, evidence_codes=fault.evidence_codes[: to.evidence]
     )

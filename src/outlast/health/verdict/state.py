@@ -104,7 +104,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Said in the message of GPUMonitorReady, such as the privilege profile."""
 
 
-class FaultCode(msgspec.Struct, frozen=True, kw_only=True):
+class FaultCode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One code that belongs to a fault."""
 
     code: str
@@ -126,7 +126,7 @@ class FaultCode(msgspec.Struct, frozen=True, kw_only=True):
     blames_peer: bool = False
 
 
-class OpenFault(msgspec.Struct, frozen=True, kw_only=True):
+class OpenFault(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A fault with the codes that joined it; the best-ranked code is its root."""
 
     id: str
@@ -196,14 +196,14 @@ NEXT_CURE: Final = {
 """What to try when a cure did not hold."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     """An event that waits for its leader."""
 
     event: Event
     due: float
 
 
-class Recent(msgspec.Struct, frozen=True):
+class Recent(msgspec.Struct, frozen=True, omit_defaults=True):
     """An event that is no fault of the node, for people and for counting."""
 
     code: str
@@ -212,7 +212,7 @@ class Recent(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class Repeat(msgspec.Struct, frozen=True, kw_only=True):
+class Repeat(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An application error of one job on one GPU."""
 
     gpu: str
@@ -226,7 +226,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     """The job failed on several GPUs at once, so it says nothing about any of them."""
 
 
-class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
+class Suspicion(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Different jobs failed alike on one GPU."""
 
     gpu: str
@@ -238,7 +238,7 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
+class Past(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A fault that a repair ended."""
 
     gpu: str
@@ -246,7 +246,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
+class Tally(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Occurrences of something that only counts in numbers, in kernel time."""
 
     key: str
@@ -272,7 +272,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     in_driver: bool = False
 
 
-class Unexplained(msgspec.Struct, frozen=True, kw_only=True):
+class Unexplained(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A code that nobody knows: its GPU is not vouched for until it checks clean."""
 
     gpu: str
@@ -294,7 +294,7 @@ class LevelState(msgspec.Struct, frozen=True):
         return self.polls >= self.level.polls
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A published verdict and when it last flipped."""
 
     subsystem: Subsystem
@@ -311,10 +311,10 @@ class Answer(msgspec.Struct, frozen=True):
     until: float
 
 
-class JudgeState(msgspec.Struct, frozen=True, kw_only=True):
+class JudgeState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Everything between two judgements."""
 
-    version: int = STATE_VERSION
+    version: int
     boot_id: str = ""
     instance_type: str = ""
     settings: Settings = Settings()

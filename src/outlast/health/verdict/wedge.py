@@ -12,7 +12,7 @@ import msgspec
 
 from outlast.health.finding import Event, Proof, Role
 from outlast.health.reasons import Reason
-from outlast.health.sources.facts import Fact, GspFact, HungTaskFact, XidFact
+from outlast.health.sources.facts import Fact, GspFact, HungTaskFact, LineFact, XidFact
 from outlast.health.verdict.faults import join_event
 from outlast.health.verdict.state import (
     REMOVALS_MAX,
@@ -34,7 +34,7 @@ REMOVAL_CODE: Final = "xid/45"
 WEDGED_CODE: Final = "driver/wedged"
 RANK_WEDGED: Final = 4
 RANK_SUSPECTED: Final = 12
-TOOL: Final = "NVIDIA tool"
+HUNG_TASK: Final = "task/hung"
 
 
 def testify(state: JudgeState, fact: Fact, now: Moment) -> JudgeState:
@@ -43,7 +43,9 @@ def testify(state: JudgeState, fact: Fact, now: Moment) -> JudgeState:
         return state
     match fact:
         case HungTaskFact():
-            return stuck_task(state, fact.process, _pid(fact), now, in_driver=_in_driver(fact))
+            return stuck_task(state, fact.process, None, now, in_driver=True)
+        case LineFact() if fact.kind == HUNG_TASK:
+            return stuck_task(state, fact.subject, None, now, in_driver=False)
         case GspFact():
             return msgspec.structs.replace(state, witness=now.monotonic)
         case XidFact() if fact.code in WITNESS_XIDS:
@@ -156,12 +158,3 @@ def _event(gone: Removal, task: Removal, *, certain: bool, now: Moment) -> Event
         sequence=0,
         timestamp_us=int(now.monotonic * 1_000_000),
     )
-
-
-def _pid(fact: HungTaskFact) -> int | None:
-    found = getattr(fact, "pid", None)
-    return found if isinstance(found, int) else None
-
-
-def _in_driver(fact: HungTaskFact) -> bool:
-    return bool(getattr(fact, "in_driver", True))
