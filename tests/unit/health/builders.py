@@ -118,7 +118,7 @@ class Scene:
                 if lost
                 else reading
             )
-        return GpuSurvey(gpus=tuple(readings), complete=True)
+        return GpuSurvey(gpus=tuple(readings), complete=True, detailed=True)
 
     def pci(self) -> PciSurvey:
         """What the bus shows now."""
