@@ -32,6 +32,8 @@ class Verb(NamedTuple):
 
     name: str
     help: str
+    plain: bool = False
+    """Its module has `plain(arguments)`, which answers the usual form without the parser, else None."""
 
     @property
     def module(self) -> str:
@@ -47,7 +49,13 @@ VERBS: Final[tuple[Verb, ...]] = (
     Verb("explain", "What is going on with a node, why, what is next, how to overrule it."),
     Verb("hold", "Leave a node in whatever state it is in, until a human says otherwise."),
     Verb("cancel", "End an incident and give its node back."),
-    Verb("xid", "Explain an NVIDIA Xid code: what broke, what cures it, what outlast does."),
+    Verb(
+        "xid",
+        "Explain an NVIDIA Xid code or log line: what broke, what outlast does, what you should do.",
+        True,
+    ),
+    Verb("sxid", "Explain an SXid code of an NVSwitch, or a line with one.", True),
+    Verb("dcgm", "Explain an error code or a health watch of DCGM.", True),
     Verb("replay", "Judge recorded kernel logs: the faults in them, and what a policy would have done."),
     Verb("web", "The dashboard of a cluster."),
     Verb("agent", "Watch this node and publish its health (runs on every GPU node)."),
@@ -94,9 +102,16 @@ def help_text() -> str:
 
 
 def _call(verb: Verb, arguments: Sequence[str]) -> int:
-    import cyclopts  # 70 ms, which only a verb has to pay
-
     module = import_module(verb.module)
+    if verb.plain:
+        try:
+            code: int | None = module.plain(arguments[1:])
+        except UserError as error:
+            return _refused(verb, error)
+        if code is not None:
+            return code
+    import cyclopts  # 70 ms, which only a verb with options has to pay
+
     app = cyclopts.App(
         name="outlast",
         version=outlast.__version__,
@@ -107,14 +122,18 @@ def _call(verb: Verb, arguments: Sequence[str]) -> int:
     try:
         result = app(list(arguments), exit_on_error=False, print_error=False)
     except UserError as error:
-        print(f"outlast {verb.name}: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return _refused(verb, error)
     except cyclopts.CycloptsError as error:
         print(f"outlast {verb.name}: {_sentence(error)} See `outlast {verb.name} --help`.", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         return 130
     return result if isinstance(result, int) and not isinstance(result, bool) else EXIT_OK
+
+
+def _refused(verb: Verb, error: UserError) -> int:
+    print(f"outlast {verb.name}: {error}", file=sys.stderr)
+    return EXIT_USAGE
 
 
 def _sentence(error: Exception) -> str:
