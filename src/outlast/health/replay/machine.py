@@ -51,6 +51,8 @@ FAULTS_WAITING_MAX: Final = FAULTS_KEPT_MAX // 2
 DUE_MAX: Final = 64
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _YEARS_US: Final = 3_000 * 366 * 86_400 * SECOND_US
+_NUMBERS_DECIDE: Final = tuple(f"): {code}" for code in (*range(144, 151), 154))
+"""Ends of the head of lines whose numbers say what they mean: NVLink 5 events, recovery actions."""
 _NO_DIGITS: Final = {ord(digit): None for digit in "0123456789"}
 _OPENER: Final = re.compile(r"_k(\d{1,20})$")
 _NO_PROBES: Final = "a log has no probes"
@@ -192,7 +194,7 @@ class Machine:
             self._second = second
             self._shapes.clear()
         head, _, rest = record.text[:SHAPE_CHARACTERS].partition(",")
-        shape = (head, rest.translate(_NO_DIGITS))
+        shape = (head, rest if head.endswith(_NUMBERS_DECIDE) else rest.translate(_NO_DIGITS))
         count, tallies = self._shapes.get(shape, (0, ()))
         if count < SAME_PER_SECOND_MAX:
             tallies = self._tallied(record)

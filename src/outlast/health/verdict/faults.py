@@ -215,6 +215,9 @@ def _joined(
         codes = tuple(c for c in codes if c.level or c.code == finding.code or not _recovery(c.code))
     if all(known.code != finding.code for known in codes):
         codes = most_telling((*codes, _code(finding, check, source)))
+    elif event is not None and leads:
+        # The words of a line may make more of its code than those of the line before.
+        codes = tuple(_stronger(known, _code(finding, check, source)) for known in codes)
     codes = fault.codes if codes == fault.codes else codes
     news = codes is not fault.codes or (live and (fault.state is not FaultState.OPEN or not fault.live))
     evidence, evidence_codes = _with_evidence(fault, finding, now)
@@ -288,6 +291,11 @@ def _fault_id(state: JudgeState, finding: Finding) -> str:
     where = finding.key.replace(" ", "-")
     what = f"k{finding.sequence}" if isinstance(finding, Event) else finding.code.replace("/", "-")
     return f"{where}_{state.boot_id[:8] or 'boot'}_{what}"
+
+
+def _stronger(known: FaultCode, new: FaultCode) -> FaultCode:
+    weaker = STRENGTH[known.fault_class] < STRENGTH[new.fault_class]
+    return new if known.code == new.code and not known.level and weaker else known
 
 
 def _code(finding: Finding, check: str, source: str) -> FaultCode:

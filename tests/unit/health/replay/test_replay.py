@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.health.catalogue import builtin
+from outlast.health.catalogue import Catalogue, builtin, tables
 from outlast.health.finding import Proof
 from outlast.health.replay import Replay, Report
 from outlast.health.replay.machine import SAME_PER_SECOND_MAX
@@ -203,7 +203,7 @@ def test_an_off_bus_text_of_three_lines_is_one_fault_with_its_gpu() -> None:
 def test_a_code_that_ends_by_silence_ends_in_the_log_too() -> None:
     """Virtual time makes it expire; what needs a probe stays."""
     entry = msgspec.structs.replace(CATALOGUE.xids[48], proof=Proof.EXPIRY, expiry_s=600)
-    catalogue = msgspec.structs.replace(CATALOGUE, xids={**CATALOGUE.xids, 48: entry})
+    catalogue = Catalogue({tables.XID: {entry.key: entry}})
     ended = {}
     for hours in (0, 1):
         replay = Replay(catalogue)
@@ -229,17 +229,29 @@ def test_a_flood_is_counted_whole_and_judged_in_part() -> None:
 def test_a_worse_line_in_a_flood_is_not_taken_for_one_of_it() -> None:
     """Only numbers behind the code make no difference; words do, and so does the code."""
     noise = [
-        f"[100.{i:06d}] NVRM: Xid (PCI:0000:02:00): 145, RLW Nonfatal XC0 i0 Link {i}" for i in range(500)
+        f"[100.{i:06d}] NVRM: Xid (PCI:0000:02:00): 145, RLW_REMAP Nonfatal XC0 i0 Link {i} (0x4 0x4)"
+        for i in range(500)
     ]
     report = replayed(
         log(
             *noise,
-            "[100.9] NVRM: Xid (PCI:0000:02:00): 145, RLW Fatal XC0 i0 Link 1 (0x1 0x2)",
+            "[100.9] NVRM: Xid (PCI:0000:02:00): 145, RLW_REMAP Fatal XC0 i0 Link 1 (0x4 0x40)",
             xid(79, "100.95"),
         )
     )
 
     assert {code.code for fault in report.faults for code in fault.codes} == {"xid/145", "xid/79"}
+
+
+def test_numbers_that_decide_are_not_taken_for_noise() -> None:
+    """A sub-code is a number, and so is a recovery action: the rare one in a flood of others is judged."""
+    line = (
+        "[100.{:06d}] NVRM: Xid (PCI:0000:02:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 1 (0x{:03x}001c6 0x0)"
+    )
+    suspect = [line.format(i, 37) for i in range(500)]
+    report = replayed(log(*suspect, line.format(600, 4)))
+
+    assert [fault.fault_class for fault in report.faults] == ["ResetCures"]
 
 
 def test_all_that_is_kept_has_a_limit() -> None:
