@@ -10,6 +10,7 @@ from outlast.model.observation import ProcessOwner, ProcessSurvey, StuckTask, Wi
 from outlast.model.observation.processes import FABRIC_MANAGER, PERSISTENCE_DAEMON
 from outlast.ports.node import Surveyor, Wanted
 from outlast.sim.node import FakeProcesses
+from tests.contract.node.hand_clock import HandClock
 from tests.procfs import FakeProc
 
 in_a_loop = pytest.mark.asyncio
@@ -20,16 +21,6 @@ CGROUP = (
     f"kubepods-burstable-pod{POD.replace('-', '_')}.slice/cri-containerd-{CONTAINER}.scope"
 )
 STACK = "[<0>] os_acquire_rwlock_read+0x1e/0x30 [nvidia]\n[<0>] nvidia_ioctl+0x33/0x40 [nvidia]"
-
-
-class HandClock:
-    """Monotonic seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
 
 
 class ProcessesUnderTest(Protocol):
@@ -54,7 +45,7 @@ class Tree:
         self.source = ProcProcesses(root / "proc", clock=self.clock)
 
     def wait(self, seconds: float) -> None:
-        self.clock.now_s += seconds
+        self.clock.wait(seconds)
 
     def end_service(self, name: str) -> None:
         self._proc.end(self._pids[name])

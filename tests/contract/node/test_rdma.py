@@ -13,7 +13,7 @@ from outlast.model.observation import LinkLayer, RdmaDevice, RdmaProblem, RdmaSu
 from outlast.ports.node import Surveyor, Wanted
 from outlast.sim.node import FakeRdma
 from outlast.sim.node.sources import efa_device, infiniband_device, roce_device
-from tests.contract.node.logs import RealTime
+from tests.contract.node.hand_clock import HandClock
 from tests.rdma_tree import RdmaTree
 from tests.sysfs import FakeSysfs
 
@@ -27,6 +27,7 @@ class DevicesUnderTest(Protocol):
 
     source: Surveyor
 
+    def wait(self, seconds: float) -> None: ...
     def set_state(self, name: str, state: str) -> None: ...
     def count(self, name: str, counter: str, value: int) -> None: ...
     def hang(self, name: str) -> None: ...
@@ -40,7 +41,11 @@ class Tree:
         self.tree.add_roce("mlx5_1", ROCE, "eth2")
         self.tree.add_efa("rdmap0s6", EFA)
         files = GuardedFiles(deadline_s=0.5, proc=root / "no-proc")
-        self.source = SysfsRdma(root, clock=RealTime(), files=files)
+        self._clock = HandClock()
+        self.source = SysfsRdma(root, clock=self._clock, files=files)
+
+    def wait(self, seconds: float) -> None:
+        self._clock.wait(seconds)
 
     def set_state(self, name: str, state: str) -> None:
         self.tree.set(name, "ports/1/state", f"1: {state}")
@@ -67,6 +72,9 @@ class Simulated:
             ]
         )
         self.source = self._fake
+
+    def wait(self, seconds: float) -> None:
+        pass
 
     def set_state(self, name: str, state: str) -> None:
         self._fake.change_port(name, state=state)
@@ -146,6 +154,7 @@ async def test_a_device_that_never_answers_costs_the_others_nothing(devices: Dev
     """It is named, is no device that is gone, and each survey in a row counts."""
     await look(devices)
     devices.hang("rdmap0s6")
+    devices.wait(30)
 
     first, second = await look(devices), await look(devices)
 

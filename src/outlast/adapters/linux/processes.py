@@ -35,6 +35,8 @@ OWNERS_MAX: Final = 512
 OWNER_KEPT_S: Final = 3600.0
 """What the kernel log says of a process may come after its end."""
 STUCK_TASKS_MAX: Final = 32
+SLEEPERS_MAX: Final = 256
+"""Tasks whose sleep is timed at once."""
 
 DRIVER_TOOLS: Final = frozenset({"nvidia-smi", HOST_ENGINE, NVML_WORKER})
 """Programs that do nothing but talk to the driver: their sleep is the driver's."""
@@ -77,10 +79,18 @@ class ProcProcesses:
     """Implements `outlast.ports.node.Surveyor`; `proc` is the machine's /proc."""
 
     def __init__(
-        self, proc: Path = Path("/proc"), *, clock: Clock, files: GuardedFiles | None = None
+        self,
+        proc: Path = Path("/proc"),
+        *,
+        clock: Clock,
+        files: GuardedFiles | None = None,
+        tasks_max: int = TASKS_MAX,
+        owners_max: int = OWNERS_MAX,
     ) -> None:
         self._proc = str(proc)
         self._clock = clock
+        self._tasks_max = tasks_max
+        self._owners_max = owners_max
         self._files = files if files is not None else GuardedFiles(deadline_s=STACK_DEADLINE_S)
         self._sleepers: dict[tuple[int, int, int], _Sleeper] = {}
         self._owned: dict[int, _Owned] = {}
@@ -101,18 +111,23 @@ class ProcProcesses:
         services: set[str] = set()
         suspects: list[_Process] = []
         seen: dict[int, int] = {}
-        whole = False
+        whole, processes = False, 0
         gpu_users = {*wanted.process_ids, *self._owned}
-        for name in names[:PROCESSES_MAX]:
-            process = self._process(name)
-            if process is None:
+        for pid in names[:PROCESSES_MAX]:
+            text = self._read(f"{pid}/stat", _STAT_BYTES_MAX)
+            opened, closed = text.find("("), text.rfind(")")  # A name may hold any character, these too.
+            name, state = text[opened + 1 : closed], text[closed + 2 : closed + 3]
+            if not state:
                 continue
-            seen[process.pid] = process.started
-            whole = whole or (name, process.name) == _KERNEL_THREADS_PARENT
-            if process.name in _SERVICES and process.state not in "ZX":
-                services.add(_SERVICES[process.name])
-            if process.state in "DZX" or process.name in DRIVER_TOOLS or process.pid in gpu_users:
-                suspects.append(process)
+            processes += 1
+            whole = whole or (pid, name) == _KERNEL_THREADS_PARENT
+            if name in _SERVICES and state not in "ZX":
+                services.add(_SERVICES[name])
+            if state in "DZX" or name in DRIVER_TOOLS or int(pid) in gpu_users:
+                process = _parsed(text)
+                if process is not None:
+                    suspects.append(process)
+                    seen[process.pid] = process.started
         stuck = await self._stuck(suspects, now_s)
         if whole:
             self._learn_owners(wanted, seen, now_s)
@@ -121,7 +136,7 @@ class ProcProcesses:
             services=tuple(service for service in SERVICES if service in services),
             stuck=stuck,
             owners=tuple(owned.owner for owned in self._owned.values()),
-            processes=len(seen),
+            processes=processes,
             message=message,
         )
 
@@ -132,20 +147,20 @@ class ProcProcesses:
     # --- stuck tasks
 
     async def _stuck(self, suspects: list[_Process], now_s: float) -> tuple[StuckTask, ...]:
-        looked_at: set[int] = set()
         asleep: dict[tuple[int, int, int], _Process] = {}
-        for process, tid in self._tasks(suspects, looked_at):
+        for process, tid in self._tasks(suspects):
             task = self._sleeping(process, tid)
             if task is None:
                 continue
             key, switches = task
-            asleep[key] = process
             known = self._sleepers.get(key)
+            if known is None and len(self._sleepers) >= SLEEPERS_MAX:
+                continue
+            asleep[key] = process
             if known is None or known.switches != switches:
                 self._sleepers[key] = _Sleeper(switches, now_s)
-        for key in [key for key in self._sleepers if key not in asleep]:
-            if key[0] in looked_at or not self._exists(key[0]):
-                del self._sleepers[key]
+        for key in self._sleepers.keys() - asleep.keys():
+            del self._sleepers[key]
         stacks = 0
         stuck: list[StuckTask] = []
         for key, process in asleep.items():
@@ -171,27 +186,36 @@ class ProcProcesses:
             self._files.close()
         return tuple(stuck)
 
-    def _tasks(self, suspects: list[_Process], looked_at: set[int]) -> Iterator[tuple[_Process, int]]:
-        """Threads of the suspects, as many as one pass may look at; goes round from pass to pass."""
+    def _tasks(self, suspects: list[_Process]) -> Iterator[tuple[_Process, int]]:
+        """Threads of the suspects, as many as one pass may look at; goes round from pass to pass.
+
+        Those known to sleep come first and in every pass: one that is left out would seem to have woken.
+        """
+        known = {(pid, tid) for pid, tid, _ in self._sleepers}
         suspects.sort(key=lambda process: process.pid)
+        for process in suspects:
+            for pid, tid in known:
+                if pid == process.pid:
+                    yield process, tid
         later = [process for process in suspects if process.pid >= self._resume_at]
-        left = TASKS_MAX
+        left = self._tasks_max
         for process in later + suspects[: len(suspects) - len(later)]:
             if left <= 0:
                 self._resume_at = process.pid
                 return
-            if process.threads <= 1:
-                tids = [process.pid] if process.state == "D" else []
-            else:
-                try:
-                    tids = [int(t) for t in os.listdir(f"{self._proc}/{process.pid}/task")]  # noqa: PTH208
-                except (OSError, ValueError):
-                    continue
-            looked_at.add(process.pid)
-            for tid in tids[:TASKS_MAX]:
-                left -= 1
-                yield process, tid
+            for tid in self._threads(process):
+                if (process.pid, tid) not in known:
+                    left -= 1
+                    yield process, tid
         self._resume_at = 0
+
+    def _threads(self, process: _Process) -> list[int]:
+        if process.threads <= 1:
+            return [process.pid] if process.state == "D" else []
+        try:
+            return [int(tid) for tid in os.listdir(f"{self._proc}/{process.pid}/task")][: self._tasks_max]  # noqa: PTH208
+        except (OSError, ValueError):
+            return []
 
     def _sleeping(self, process: _Process, tid: int) -> tuple[tuple[int, int, int], tuple[str, str]] | None:
         """The identity and switch counts of a task in uninterruptible sleep; None for any other."""
@@ -237,9 +261,6 @@ class ProcProcesses:
                 continue
         return False
 
-    def _exists(self, pid: int) -> bool:
-        return os.path.exists(f"{self._proc}/{pid}")  # noqa: PTH110 - fast
-
     # --- owners
 
     def _learn_owners(self, wanted: Wanted, seen: dict[int, int], now_s: float) -> None:
@@ -258,27 +279,13 @@ class ProcProcesses:
                 owned.owner = msgspec.structs.replace(owned.owner, ended=ended)
             if now_s - owned.seen_s > OWNER_KEPT_S:
                 del self._owned[pid]
-        for pid, _ in sorted(self._owned.items(), key=lambda item: -item[1].seen_s)[OWNERS_MAX:]:
+        for pid, _ in sorted(self._owned.items(), key=lambda item: -item[1].seen_s)[self._owners_max :]:
             del self._owned[pid]
 
     # --- files
 
     def _process(self, path: str) -> _Process | None:
-        text = self._read(f"{path}/stat", _STAT_BYTES_MAX)
-        opened, closed = text.find("("), text.rfind(")")  # A name may hold any character, these too.
-        fields = text[closed + 1 :].split(None, _STARTED + 1)
-        if opened < 0 or closed < opened or len(fields) <= _STARTED:
-            return None
-        try:
-            return _Process(
-                int(text[:opened]),
-                text[opened + 1 : closed],
-                fields[_STATE],
-                int(fields[_THREADS]),
-                int(fields[_STARTED]),
-            )
-        except ValueError:
-            return None
+        return _parsed(self._read(f"{path}/stat", _STAT_BYTES_MAX))
 
     def _read(self, path: str, limit_bytes: int) -> str:
         """Empty for a file that is gone or may not be read: its process ended while we looked."""
@@ -292,3 +299,21 @@ class ProcProcesses:
             return ""
         finally:
             os.close(fd)
+
+
+def _parsed(text: str) -> _Process | None:
+    """A `stat` file; None for one that is empty or garbage."""
+    opened, closed = text.find("("), text.rfind(")")
+    fields = text[closed + 1 :].split(None, _STARTED + 1)
+    if opened < 0 or closed < opened or len(fields) <= _STARTED:
+        return None
+    try:
+        return _Process(
+            int(text[:opened]),
+            text[opened + 1 : closed],
+            fields[_STATE],
+            int(fields[_THREADS]),
+            int(fields[_STARTED]),
+        )
+    except ValueError:
+        return None

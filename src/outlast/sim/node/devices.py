@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from outlast.model.observation import GpuDetail, GpuReading, GpuSurvey, PciDevice, PciSurvey, SurveyProblem
+from outlast.model.observation import (
+    AerTotals,
+    GpuDetail,
+    GpuReading,
+    GpuSurvey,
+    PciDevice,
+    PciSurvey,
+    SurveyProblem,
+)
 from outlast.ports.clock import Clock
 
 NVIDIA_H100 = 0x2330
@@ -29,6 +37,13 @@ class Hardware:
     """GPUs and EFA devices that are not listed at all."""
     efa: tuple[str, ...] = ()
     efa_unbound: set[str] = field(default_factory=set)
+    nics: dict[str, PciDevice] = field(default_factory=dict)
+    """Other network functions, by address."""
+    nvswitches: dict[str, PciDevice] = field(default_factory=dict)
+    lanes: dict[str, int] = field(default_factory=dict)
+    """GPUs whose link uses fewer than 16."""
+    aer: dict[str, AerTotals] = field(default_factory=dict)
+    """PCIe errors that a GPU or EFA device has counted."""
     driver_version: str = "580.95.05"
     driver_loaded: bool = True
     pci_drivers: dict[str, str] = field(default_factory=dict)
@@ -116,8 +131,14 @@ class FakePciBus:
             gpus=tuple(
                 self._gpu(address) for address in sorted(there.gpus) if address not in there.unplugged
             ),
-            efa=tuple(_nic(address, "efa") for address in nics if address not in there.efa_unbound),
+            efa=tuple(self._efa(address) for address in nics if address not in there.efa_unbound),
             efa_unbound=tuple(_nic(address, "") for address in nics if address in there.efa_unbound),
+            nics=tuple(nic for address, nic in sorted(there.nics.items()) if address not in there.unplugged),
+            nvswitches=tuple(
+                switch
+                for address, switch in sorted(there.nvswitches.items())
+                if address not in there.unplugged
+            ),
             driver_loaded=there.driver_loaded,
             driver_module_version=there.driver_version if there.driver_loaded else "",
         )
@@ -130,10 +151,14 @@ class FakePciBus:
             device=NVIDIA_H100,
             class_code=0x0302,
             driver=self._hardware.pci_drivers.get(address, "nvidia" if self._hardware.driver_loaded else ""),
-            link_width=16 if responds else None,
+            link_width=self._hardware.lanes.get(address, 16) if responds else None,
             link_width_max=16 if responds else None,
             responds=responds,
+            aer=self._hardware.aer.get(address),
         )
+
+    def _efa(self, address: str) -> PciDevice:
+        return msgspec.structs.replace(_nic(address, "efa"), aer=self._hardware.aer.get(address))
 
 
 def _nic(address: str, driver: str) -> PciDevice:
