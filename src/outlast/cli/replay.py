@@ -22,7 +22,9 @@ SINCE_MAX = 40
 
 
 def replay(
-    *files: Annotated[str, Parameter(help="Kernel logs in their order; - is standard input.")],
+    *files: Annotated[
+        str, Parameter(help="Kernel logs in their order; - is standard input.", allow_leading_hyphen=True)
+    ],
     policy: Annotated[
         Path | None, Parameter(help="A RemediationPolicy as YAML; default: its defaults.")
     ] = None,
@@ -45,6 +47,8 @@ def replay(
     from outlast.health.replay import Replay
     from outlast.health.sources.facts import normalise
 
+    if wrong := [name for name in files if name.startswith("-") and name != "-"]:
+        raise UserError(f"there is no option {wrong[0][:40]}; see `outlast replay --help`.")
     if not files:
         raise UserError("which log? Name a file, or - for standard input.")
     try:
@@ -86,6 +90,8 @@ def _open(files: tuple[str, ...]) -> list[RecordedLog]:
             stdin = None if sys.stdin is None else sys.stdin.buffer
             logs.append(RecordedLog(None, stdin) if name == "-" else RecordedLog(Path(name)))
     except RecordedLogError as error:
+        for log in logs:
+            log.close()
         raise UserError(str(error)) from error
     return logs
 

@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, Final
 PIECE_BYTES: Final = 1024 * 1024
 XZ_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
 """The strongest preset of xz needs 65 MiB to unpack."""
+PACKED_SLICE_BYTES: Final = 4096
+"""Given to an unpacker at once: as much as this before a damage may be lost with it."""
 _MAGIC_BYTES: Final = 8
 
 _NOT_READ: Final = {
@@ -35,37 +37,52 @@ class RecordedLogError(Exception):
 class RecordedLog:
     """One recorded log. Raises RecordedLogError when it cannot be opened or is of a kind we can't read."""
 
+    size_bytes: int | None = None
+    """Of the file as stored; None for a pipe."""
+
     def __init__(self, path: Path | None, stdin: BinaryIO | None = None) -> None:
         """`path` None reads `stdin`."""
         self.name = str(path) if path is not None else "(stdin)"
         self.note = ""
         """What was wrong with it; complete when `pieces` has ended."""
-        self.size_bytes: int | None = None
-        """Of the file as stored; None for a pipe."""
         self.stored_bytes = 0
         """Read of it so far."""
-        if path is None:
-            if stdin is None:
-                raise RecordedLogError("there is no standard input to read from.")
-            self._file: BinaryIO = stdin
-        else:
-            self._file = self._open(path)
+        self._path = path
+        self._file: BinaryIO | None = self._open(path) if path is not None else stdin
+        if self._file is None:
+            raise RecordedLogError("there is no standard input to read from.")
+        self._head = b""
         try:
-            self._head = self._read(PIECE_BYTES)
+            self._head = self._read(_MAGIC_BYTES)
         except OSError as error:
-            self._file.close()
+            self.close()
             raise RecordedLogError(f"{self.name} cannot be read: {error.strerror}.") from error
         for magic, words in _NOT_READ.items():
             if self._head.startswith(magic):
-                self._file.close()
+                self.close()
                 raise RecordedLogError(f"{self.name} {words.format(name=self.name)}")
+        if self.size_bytes is not None:
+            self.close()  # There may be thousands of them; it is opened again when its turn comes.
 
     def pieces(self) -> Iterator[bytes]:
         """All of it, unpacked, in pieces of at most a few MiB."""
         try:
+            if self._file is None and self._path is not None:
+                self._file, self.stored_bytes = self._open(self._path), 0
+                self._head = self._read(_MAGIC_BYTES)
             yield from self._decoded(self._unpacked())
+        except RecordedLogError:
+            self.note = "it was gone when its turn came"
+        except OSError as error:
+            self.note = f"it could not be read: {error.strerror}"
         finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None and self._path is not None:
             self._file.close()
+        self._file = None
 
     def _open(self, path: Path) -> BinaryIO:
         try:
@@ -91,7 +108,7 @@ class RecordedLog:
         return os.fdopen(fd, "rb", buffering=0)
 
     def _read(self, size: int) -> bytes:
-        data = self._file.read(size) or b""
+        data = (self._file.read(size) if self._file is not None else None) or b""
         self.stored_bytes += len(data)
         return data
 
@@ -128,7 +145,7 @@ class RecordedLog:
         """Unpack, one bounded piece at a time; files may be several packed ones in a row."""
         unpacker = fresh()
         begun = False
-        for stored in self._stored():
+        for stored in _sliced(self._stored()):
             data = stored
             while True:
                 if unpacker.eof:
@@ -161,6 +178,12 @@ class RecordedLog:
                 yield piece
             else:
                 yield decoder.decode(piece).lstrip("\ufeff").encode("utf-8", "replace")
+
+
+def _sliced(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        for start in range(0, len(piece), PACKED_SLICE_BYTES):
+            yield piece[start : start + PACKED_SLICE_BYTES]
 
 
 def _holds_back(unpacker: Any) -> bool:

@@ -64,11 +64,7 @@ _TAG: Final = re.compile(
 )
 _PROCESS: Final = re.compile(rf"(?:{_HOST} )?[^\s\[\]:]{{1,64}}\[\d{{1,10}}\]: ")
 _BOOT: Final = re.compile(r"-- (?:Boot ([0-9a-fA-F]{32}|[0-9a-fA-F-]{36})|Reboot|Boot) ?--")
-_KERNEL_START: Final = re.compile(
-    r"NVRM: |nvidia[\w-]{0,24}: |INFO: |BUG: |Linux version |watchdog: |EDAC |mce: |Out of memory"
-    r"|Kernel panic|Memory cgroup out of memory|EXT4-fs|XFS \(|Buffer I/O error"
-    r"|[a-z][\w-]{1,24} (?:[0-9a-f]{4}:)?[0-9a-f]{2,4}:[0-9a-f]{2}[:.]"
-)
+_DRIVER_STARTS: Final = ("NVRM: ", "nvidia-nvswitch")
 _FOREIGN: Final = re.compile(r"[\"'=]|(?!nvidia)[A-Za-z_][\w./-]{0,64}(?:\[\d{1,10}\])?:\s")
 _BEFORE_DRIVER_MAX: Final = 512
 
@@ -294,7 +290,7 @@ def _is_kernel(rest: str, seen: _Seen, *, strict: bool) -> bool:
         return False
     if seen.dated and not seen.bare:
         # Every syslog format names the writer. A line without any can only be one that was shortened.
-        return not strict and _KERNEL_START.match(rest) is not None
+        return not strict and rest.startswith(_DRIVER_STARTS)
     driver = rest.find("NVRM", 0, _BEFORE_DRIVER_MAX)
     if driver < 0:
         switch = rest.find("SXid (", 0, _BEFORE_DRIVER_MAX)

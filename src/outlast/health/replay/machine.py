@@ -95,7 +95,7 @@ class Machine:
         self._number = 0
         self._batch: list[KernelRecord] = []
         self._batch_us = 0
-        self._off_bus = kernel_text.OffBusMemory()
+        self._memory = kernel_text.LineMemory()
         self._tallies: dict[tuple[str, str], Tally] = {}
         self._second = -1
         self._shapes: dict[tuple[str, str], tuple[int, tuple[Tally, ...]]] = {}
@@ -180,7 +180,7 @@ class Machine:
         self.boots += 1
         self._boot_id, self._fresh = boot_id, True
         self.time.boot()
-        self._off_bus = kernel_text.OffBusMemory()
+        self._memory = kernel_text.LineMemory()
         at = self.time.at() if self.time.dated else "0.000000"
         self._tell("boot", f"boot {self.boots} begins", self._book.where(self._number), None, at)
         self._judge([MachineFacts(boot_id=self._name_boot()), KernelLogCaughtUp()], self._now_us())
@@ -207,7 +207,7 @@ class Machine:
         return True
 
     def _tallied(self, record: KernelRecord) -> tuple[Tally, ...]:
-        fact, self._off_bus = kernel_text.read(record, self._off_bus)
+        fact, self._memory = kernel_text.read(record, self._memory)
         if fact is None:
             return ()
         if isinstance(fact, DriverLoadedFact):

@@ -34,10 +34,10 @@ from outlast.health.replay.story import (
 )
 from outlast.health.sources import kernel_text
 from outlast.health.verdict import Settings
-from outlast.model.observation import KernelRecord
 
+_DRIVER_WORDS: Final = tuple(literal.decode() for literal in DRIVER_LITERALS)
 MACHINES_MAX: Final = 1_000
-LITERALS: Final = (*DRIVER_LITERALS, *BOOT_LITERALS, *RELATIVE_LITERALS, *JOURNAL_LITERALS)
+LITERALS: Final = (*kernel_text.LITERALS, *BOOT_LITERALS, *RELATIVE_LITERALS, *JOURNAL_LITERALS)
 
 
 class Replay:
@@ -151,8 +151,7 @@ class Replay:
         return machine
 
     def _not_from_kernel(self, line: LogLine) -> None:
-        record = KernelRecord(sequence=0, timestamp_us=0, priority=line.priority, text=line.text)
-        if not kernel_text.interesting(record):
+        if not any(word in line.text for word in _DRIVER_WORDS):
             return
         self._foreign += 1
         if len(self._foreign_examples) < EXAMPLES_MAX:

@@ -186,6 +186,31 @@ def test_no_format_lets_a_program_make_a_fault(form: str) -> None:
     assert "Xid" in report.not_from_kernel_examples[0]
 
 
+@pytest.mark.parametrize("foreign", [0, 1, 7, 9, 50])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "nothing",
+        "dmesg",
+        "rsyslog",
+        "rsyslog RFC 3339",
+        "dmesg iso with comma",
+        "syslog in Polish",
+        "tag alone",
+    ],
+)
+def test_a_line_is_found_among_any_share_of_foreign_ones(form: str, foreign: int) -> None:
+    """The short cut through syslog files misses nothing, whatever the rest of the block looks like."""
+    text = "EXT4-fs (nvme0n1p1): Remounting filesystem read-only"
+    noise = ["Nov 30 12:00:00 h app[1]: nvme NVR", "2026-11-30T12:00:00Z h app: I/O error", '{"log":"BUG: "}']
+    lines = [KERNEL_FORMS[form][0] + text, KERNEL_FORMS[form][0] + XID]
+    report = replayed(log(*noise * foreign, lines[0], *noise * foreign, lines[1], *noise * foreign))
+
+    assert {tally.code for tally in report.tallies} >= {"xid/79"}
+    assert len(report.tallies) == 2
+    assert report.not_from_kernel == 0
+
+
 def test_an_off_bus_text_of_three_lines_is_one_fault_with_its_gpu() -> None:
     """Other lines may come in between."""
     report = replayed(
