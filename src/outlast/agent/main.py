@@ -24,7 +24,7 @@ from outlast.agent.agent import Agent
 from outlast.agent.ending import leave, until_signal
 from outlast.agent.lock import only_agent
 from outlast.agent.options import Options
-from outlast.agent.sources import Places, build
+from outlast.agent.sources import DCGM_AUTO, Places, build
 from outlast.health.catalogue import Catalogue, CatalogueError, load
 from outlast.health.verdict import Settings
 from outlast.model.names import AGENT_FIELD_MANAGER
@@ -55,6 +55,8 @@ class Config:
     catalogues: tuple[Path, ...]
     note: str
     trust_user_records: bool
+    dcgm: str = DCGM_AUTO
+    dcgm_exporter: str = ""
 
 
 def run(config: Config) -> NoReturn:
@@ -113,7 +115,9 @@ async def _serve(config: Config, access: Access, catalogue: Catalogue) -> None:
             ),
             events=events,
             catalogue=catalogue,
-            polled=build(Places(config.host_root, config.proc_root), clock),
+            polled=build(
+                Places(config.host_root, config.proc_root, config.dcgm, config.dcgm_exporter), clock
+            ),
         )
         log.info("agent starts", node=config.node_name, version=outlast.__version__, boot_id=boot_id)
         group.create_task(agent.run(), name="agent")

@@ -24,6 +24,9 @@ PROCESSES_INTERVAL_S: Final = 30.0
 """Two samples make a minute, after which a sleep in the driver counts."""
 HOST_INTERVAL_S: Final = 60.0
 
+DCGM_AUTO: Final = "auto"
+DCGM_OFF: Final = "off"
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -31,6 +34,10 @@ class Places:
 
     host_root: Path = Path("/")
     proc_root: Path = Path("/proc")
+    dcgm: str = DCGM_AUTO
+    """`auto`: this machine's host engine, where `dcgmi` is installed; `off`; or the address of another."""
+    dcgm_exporter: str = ""
+    """Address of dcgm-exporter's page; empty: none is asked."""
 
 
 def build(places: Places, clock: Clock) -> tuple[Polled, ...]:
@@ -39,7 +46,32 @@ def build(places: Places, clock: Clock) -> tuple[Polled, ...]:
         Polled(SysfsRdma(places.host_root, clock=clock), RDMA_INTERVAL_S, "RDMA"),
         Polled(ProcProcesses(places.proc_root, clock=clock), PROCESSES_INTERVAL_S, "processes"),
         Polled(LinuxHost(places.host_root, places.proc_root), HOST_INTERVAL_S, "host"),
+        *_dcgm(places, clock),
     )
+
+
+def _dcgm(places: Places, clock: Clock) -> tuple[Polled, ...]:
+    """Nothing is imported for a machine without DCGM."""
+    polled = []
+    if places.dcgm != DCGM_OFF:
+        from outlast.adapters.dcgm.find import find_dcgmi
+
+        if (command := find_dcgmi(places.host_root)) is not None:
+            from outlast.adapters.dcgm.survey import POLL_INTERVAL_S, DcgmSurveyor
+            from outlast.adapters.dcgm.tool import DcgmTool
+
+            host = "" if places.dcgm == DCGM_AUTO else places.dcgm
+            tool = DcgmTool(command, clock=clock, host=host)
+            # Engines are counted where the asked one runs.
+            proc = None if host else places.proc_root
+            polled.append(Polled(DcgmSurveyor(tool, clock=clock, proc=proc), POLL_INTERVAL_S, "DCGM"))
+    if places.dcgm_exporter:
+        from outlast.adapters.dcgm.exporter import POLL_INTERVAL_S as EXPORTER_INTERVAL_S
+        from outlast.adapters.dcgm.exporter import DcgmExporterSurveyor
+
+        exporter = DcgmExporterSurveyor(places.dcgm_exporter, clock=clock)
+        polled.append(Polled(exporter, EXPORTER_INTERVAL_S, "DCGM exporter"))
+    return tuple(polled)
 
 
 async def survey_gpus(reader: GpuReader, pci: PciSurvey | None) -> GpuSurvey:

@@ -35,6 +35,8 @@ def agent(
     ] = (),
     note: Annotated[str, Parameter(env_var="OUTLAST_NOTE")] = "",
     trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
+    dcgm: Annotated[str, Parameter(env_var="OUTLAST_DCGM")] = "auto",
+    dcgm_exporter: Annotated[str, Parameter(env_var="OUTLAST_DCGM_EXPORTER")] = "",
 ) -> None:
     """Watch this node and publish its health as node conditions, a NodeHealth object and a Lease.
 
@@ -72,9 +74,20 @@ def agent(
         Said in the message of GPUMonitorReady, such as the privilege profile.
     trust_user_records
         For tests: believe records that user space wrote to the kernel log.
+    dcgm
+        `auto`: ask DCGM's host engine of this machine where `dcgmi` is installed; `off`; or HOST:PORT of an
+        engine. No engine is ever started, and no watch turned on.
+    dcgm_exporter
+        Address of dcgm-exporter's page on this node, such as http://localhost:9400/metrics.
     """
     if not node_name:
         raise UserError("the node's name is not known; set NODE_NAME or use --node-name.")
+    if dcgm_exporter and not dcgm_exporter.startswith(("http://", "https://")):
+        raise UserError(
+            f"--dcgm-exporter wants an address such as http://localhost:9400/metrics, not {dcgm_exporter!r}."
+        )
+    if not dcgm or dcgm.startswith("-") or len(dcgm.split()) != 1:
+        raise UserError(f"--dcgm wants auto, off or HOST:PORT, not {dcgm!r}.")
     write_events_to_stderr()
     from outlast.agent.main import Config, StartError, run
 
@@ -94,6 +107,8 @@ def agent(
         catalogues=catalogue,
         note=note,
         trust_user_records=trust_user_records,
+        dcgm=dcgm,
+        dcgm_exporter=dcgm_exporter,
     )
     try:
         run(config)

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.adapters.dcgm import DcgmTool, find_dcgmi, tool
+from outlast.adapters.dcgm import tool
+from outlast.adapters.dcgm.find import find_dcgmi
+from outlast.adapters.dcgm.tool import DcgmTool
 from outlast.adapters.linux import command
 from outlast.health.sources.dcgm_diag import DiagStatus
 from outlast.model.observation.dcgm import DcgmProblem

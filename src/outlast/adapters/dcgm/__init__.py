@@ -1,7 +1,5 @@
-"""DCGM through what people have installed: `dcgmi` and dcgm-exporter. Never an engine of our own."""
+"""DCGM through what people have installed: `dcgmi` and dcgm-exporter. Never an engine of our own.
 
-from outlast.adapters.dcgm.exporter import DcgmExporterSurveyor
-from outlast.adapters.dcgm.survey import DcgmSurveyor
-from outlast.adapters.dcgm.tool import DcgmTool, DcgmVersion, find_dcgmi
-
-__all__ = ["DcgmExporterSurveyor", "DcgmSurveyor", "DcgmTool", "DcgmVersion", "find_dcgmi"]
+`find.find_dcgmi` finds the tool, `tool.DcgmTool` runs it, `survey` and `exporter` are polled sources. Import
+the part that is used: the agent loads none of it on a machine without DCGM.
+"""

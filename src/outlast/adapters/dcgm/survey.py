@@ -29,7 +29,8 @@ _COMM_BYTES: Final = 64
 class DcgmSurveyor:
     """Implements `outlast.ports.node.Surveyor`. One survey takes at most 15 s."""
 
-    def __init__(self, tool: DcgmTool, *, clock: Clock, proc: Path = Path("/proc")) -> None:
+    def __init__(self, tool: DcgmTool, *, clock: Clock, proc: Path | None = Path("/proc")) -> None:
+        """Without `proc` host engines are not counted, because the one that is asked runs elsewhere."""
         self._tool = tool
         self._clock = clock
         self._proc = proc
@@ -44,7 +45,7 @@ class DcgmSurveyor:
             return self._last
         self._asked_s = now_s
         survey = await self._tool.health()
-        engines = engine_processes(self._proc)
+        engines = None if self._proc is None else engine_processes(self._proc)
         if survey.problem is not None:
             survey = await self._explained(survey, engines)
         elif not self._version:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -37,8 +36,6 @@ HEALTH_BYTES_MAX: Final = 256 * 1024
 DIAG_BYTES_MAX: Final = 4 * 1024 * 1024
 VERSION_BYTES_MAX: Final = 64 * 1024
 
-_FOLDERS: Final = ("usr/bin", "usr/local/bin", "bin", "opt/nvidia/dcgm/bin")
-
 
 class DcgmVersion(msgspec.Struct, frozen=True, kw_only=True):
     """Who would be asked."""
@@ -48,21 +45,6 @@ class DcgmVersion(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: no engine answers."""
     problem: DcgmProblem | None = None
     message: str = ""
-
-
-def find_dcgmi(host_root: Path = Path("/")) -> tuple[str, ...] | None:
-    """The command that runs the machine's `dcgmi`, or None where it has none.
-
-    Below another root it is run with that root, because it loads the machine's own libraries.
-    """
-    if host_root == Path("/"):
-        folders = [Path(entry) for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if entry]
-        found = next((p for f in folders if os.access(p := f / "dcgmi", os.X_OK)), None)
-        return None if found is None else (str(found),)
-    for folder in _FOLDERS:
-        if os.access(host_root / folder / "dcgmi", os.X_OK):
-            return ("chroot", str(host_root), f"/{folder}/dcgmi")
-    return None
 
 
 class DcgmTool:
