@@ -91,7 +91,7 @@ def parse(table: Table, text: str, where: str) -> Rows:
                 raise CatalogueError(f"{place}: {named} is there already")
             rows[entry.key] = entry
     except csv.Error as error:
-        raise CatalogueError(f"{where}, line {reader.line_num}: {error}") from error
+        raise CatalogueError(f"{where}, line {reader.reader.line_num}: {error}") from error
     return rows
 
 
