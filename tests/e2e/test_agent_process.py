@@ -349,7 +349,7 @@ def resident_mb(pid: int) -> float:
         ([], "NODE_NAME"),
         (["--node-name", "n", "--poll-interval", "-1"], "poll-interval"),
         (
-            ["--node-name", "n", "--kubeconfig", "KUBECONFIG", "--xid-catalogue", "/nonexistent"],
+            ["--node-name", "n", "--kubeconfig", "KUBECONFIG", "--catalogue", "/nonexistent"],
             "/nonexistent",
         ),
     ],

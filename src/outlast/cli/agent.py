@@ -9,6 +9,7 @@ from cyclopts import Parameter, validators
 
 from outlast.agent.options import HEARTBEAT_S, LEASE_RENEW_S, POLL_INTERVAL_S
 from outlast.cli import UserError
+from outlast.cli.catalogues import CatalogueFiles
 from outlast.cli.event_log import write_events_to_stderr
 from outlast.model.names import SYSTEM_NAMESPACE
 
@@ -30,9 +31,7 @@ def agent(
     lease_renew: Annotated[_PositiveSeconds, Parameter(env_var="OUTLAST_LEASE_RENEW")] = LEASE_RENEW_S,
     expected_gpus: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_GPUS")] = None,
     expected_efa: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_EFA")] = None,
-    catalogue: Annotated[
-        tuple[Path, ...], Parameter(name=["--catalogue", "--xid-catalogue"], env_var="OUTLAST_CATALOGUE")
-    ] = (),
+    catalogues: CatalogueFiles = None,
     note: Annotated[str, Parameter(env_var="OUTLAST_NOTE")] = "",
     trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
     dcgm: Annotated[str, Parameter(env_var="OUTLAST_DCGM")] = "auto",
@@ -68,8 +67,6 @@ def agent(
         GPUs this machine should have; default: by machine type and experience.
     expected_efa
         EFA devices this machine should have; default: by machine type and experience.
-    catalogue
-        CSV file whose rows override a built-in catalogue, told by its columns; may be given several times.
     note
         Said in the message of GPUMonitorReady, such as the privilege profile.
     trust_user_records
@@ -104,7 +101,7 @@ def agent(
         lease_renew_s=lease_renew,
         expected_gpus=expected_gpus,
         expected_efa=expected_efa,
-        catalogues=catalogue,
+        catalogues=tuple(catalogues or ()),
         note=note,
         trust_user_records=trust_user_records,
         dcgm=dcgm,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter, validators
 
 from outlast.cli import EXIT_UNKNOWN, UserError
+from outlast.cli.catalogues import CatalogueFiles
 
 DEADLINE_S = 60.0
 
@@ -29,7 +30,7 @@ def check(
     host_root: Annotated[Path, Parameter(env_var="OUTLAST_HOST_ROOT")] = Path("/"),
     proc_root: Annotated[Path | None, Parameter(env_var="OUTLAST_PROC_ROOT")] = None,
     state_dir: Annotated[Path, Parameter(env_var="OUTLAST_STATE_DIR")] = Path("/var/lib/outlast"),
-    xid_catalogue: Annotated[Path | None, Parameter(env_var="OUTLAST_XID_CATALOGUE")] = None,
+    catalogues: CatalogueFiles = None,
     trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
 ) -> None:
     """Check this machine's GPUs now; needs no cluster, and root only for the kernel log.
@@ -63,8 +64,6 @@ def check(
         The machine's /proc, when it is not below the host root.
     state_dir
         Where this machine's agent keeps its memory; read where it is there, never written.
-    xid_catalogue
-        A CSV file whose rows override the built-in Xid catalogue.
     trust_user_records
         For tests: believe records that user space wrote to the kernel log.
     """
@@ -77,7 +76,7 @@ def check(
     from outlast.health.verdict import Settings
 
     try:
-        catalogue = load(xid_catalogue)
+        catalogue = load(*catalogues or ())
     except CatalogueError as error:
         raise UserError(f"{error}.") from error
     request = Request(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from outlast.cli import EXIT_FAULT, EXIT_OK, EXIT_UNKNOWN, UserError
+from outlast.cli.catalogues import CatalogueFiles
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,7 +34,7 @@ def replay(
         str, Parameter(help="Judge only lines from this date on, such as 2026-11-30T12:00.")
     ] = "",
     json: Annotated[bool, Parameter(help="Print one JSON document.")] = False,
-    xid_catalogue: Annotated[Path | None, Parameter(env_var="OUTLAST_XID_CATALOGUE")] = None,
+    catalogues: CatalogueFiles = None,
 ) -> int:
     """Judge recorded kernel logs: which faults they show, what led to them, what a policy would have done.
 
@@ -52,7 +53,7 @@ def replay(
     if not files:
         raise UserError("which log? Name a file, or - for standard input.")
     try:
-        catalogue = load(xid_catalogue)
+        catalogue = load(*catalogues or ())
     except CatalogueError as error:
         raise UserError(f"{error}.") from error
     ruling = replay_page.read_policy(policy)

@@ -205,3 +205,17 @@ def test_every_listed_code_can_be_explained(verb: str, capsys: pytest.CaptureFix
         assert "What outlast does" in text
         assert "What you should do" in text
         assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_a_row_of_the_users_changes_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same file and the same option for every verb that judges."""
+    log, mine = tmp_path / "dmesg", tmp_path / "mine.csv"
+    log.write_text("[74889.644138] NVRM: Xid (PCI:0000:02:00): 109, pid=7, name=a, Ch 00000008\n")
+    mine.write_text(
+        "code,name,class,scope,severity,rung,role,rank,subsystem,reason,proof,expiry_s,text\n"
+        "109,OURS,Application,GPU,error,Watch,application,12,GPU,ApplicationError,JobEnd,600,Ours.\n"
+    )
+    assert run(["replay", str(log)]) == 1
+    assert run(["replay", str(log), "--catalogue", str(mine)]) == 0
+    assert run(["replay", str(log), "--catalogue", str(log)]) == 2
+    assert "line 1" in capsys.readouterr().err

@@ -20,11 +20,15 @@ from outlast.health.catalogue.rows import (
     KernelLineEntry,
     NvlinkEntry,
     SxidEntry,
+    Urgency,
     XidEntry,
 )
+from outlast.model.policy import Rung
 
 OVERRIDE_BYTES_MAX: Final = 1024 * 1024
 OVERRIDE_ROWS_MAX: Final = 4096
+URGENCY: Final = "urgency"
+"""The one column that a file may leave out where its rows have no say in it."""
 HERE: Final = Path(__file__).parent
 
 
@@ -132,6 +136,8 @@ def read_override(path: Path) -> tuple[Table, Rows]:
 
 
 def _entry(table: Table, row: dict[str, str], place: str) -> Any:
+    if URGENCY in table.columns and URGENCY not in row:
+        row = {**row, URGENCY: Urgency.NEVER if row["rung"] == Rung.WATCH else Urgency.NOW}
     try:
         return msgspec.convert(row, table.shape, strict=False)
     except msgspec.ValidationError as error:
