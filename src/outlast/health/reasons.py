@@ -51,6 +51,9 @@ class Reason(StrEnum):
     GPU_SUSPECT = "GpuSuspect"
     DRIVER_WEDGED = "DriverWedged"
     REBOOT_REQUIRED = "RebootRequired"
+    SUSPECTED_DATA_CORRUPTION = "SuspectedDataCorruption"
+    MEMORY_TEST_FAILED = "MemoryTestFailed"
+    GPU_REFUSES_WORK = "GpuRefusesWork"
     # faults of the fabric and the network
     NVLINK_ERROR = "NvLinkError"
     NVLINK_DOWN = "NvLinkDown"
@@ -268,6 +271,17 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
         _GPU, "The driver asks for a reset of the GPU (NVML field 230).", _RESET
     ),
     Reason.REBOOT_REQUIRED: ReasonText(_GPU, "The driver asks for a reboot (NVML field 230).", _REBOOT),
+    Reason.SUSPECTED_DATA_CORRUPTION: ReasonText(
+        _GPU,
+        "An active check got other bits from the same calculation, or other bits than equal GPUs got.",
+        "Use the GPU for nothing; repeat with `outlast check --level deep`, and replace the board if it fails again.",
+    ),
+    Reason.MEMORY_TEST_FAILED: ReasonText(
+        _GPU, "GPU memory gave back other data than an active check wrote.", _RESET
+    ),
+    Reason.GPU_REFUSES_WORK: ReasonText(
+        _GPU, "A GPU that NVML finds well refused or broke off the work of an active check.", _RESET
+    ),
     Reason.NVLINK_ERROR: ReasonText(_FABRIC, "An NVLink of a GPU failed.", _RESET),
     Reason.NVLINK_DOWN: ReasonText(
         _FABRIC, "Fewer NVLinks of a GPU are up than its model, its peers or its past have.", _RESET

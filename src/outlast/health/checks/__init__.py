@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks import (
+    active,
     corrected_storm,
     dcgm_exporter,
     dcgm_health,
@@ -79,4 +80,5 @@ LEVEL_CHECKS: Final[tuple[LevelCheck, ...]] = (
     monitor.CHECK,
     dcgm_health.CHECK,
     dcgm_exporter.CHECK,
+    *active.CHECKS,
 )
