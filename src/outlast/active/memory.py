@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from outlast.active.device import Memory, NoRoom, Progress, WrongMemory
 
-CHUNK_BYTES: Final = 32 << 20
-"""The host compares in pieces of this size."""
+COPY_BYTES: Final = 32 << 20
+"""Copies go in pieces of this size."""
 PAGE_WORDS: Final = 512
 """Every this many 8-byte words the number of the piece is written in: once every 4 KiB."""
 CONSTANTS: Final = (0x00000000, 0xFFFFFFFF, 0x55555555, 0xAAAAAAAA)
@@ -40,8 +40,8 @@ def try_context(memory: Memory) -> None:
         memory.release(buffer)
 
 
-def try_memory(memory: Memory, bytes_max: int, progress: Progress, chunk: int = CHUNK_BYTES) -> int:
-    """All patterns over as much memory as is free and allowed; the bytes that were tested.
+def try_memory(memory: Memory, bytes_max: int, progress: Progress, chunk: int) -> int:
+    """All patterns over as much memory as is free and allowed, in pieces of `chunk` bytes; how much it was.
 
     Raises WrongMemory at the first difference, NoRoom with less than a piece of free memory.
     """
@@ -65,8 +65,8 @@ def try_memory(memory: Memory, bytes_max: int, progress: Progress, chunk: int = 
 
 def try_host_copy(memory: Memory, size: int, seconds: Seconds = time.perf_counter) -> tuple[float, float]:
     """Bytes per second to the device and back. Raises WrongMemory when the content did not survive."""
-    size = _room(memory, size, min(size, CHUNK_BYTES))
-    piece = min(size, CHUNK_BYTES)
+    size = _room(memory, size, min(size, COPY_BYTES))
+    piece = min(size, COPY_BYTES)
     data = _stamped(_template(piece), 7)
     buffer = memory.allocate(size)
     try:
@@ -88,7 +88,7 @@ def try_peer_copy(
     one: Memory, other: Memory, size: int, seconds: Seconds = time.perf_counter
 ) -> tuple[float, float]:
     """Bytes per second from one device to the other and back. Raises WrongMemory."""
-    piece = min(size, CHUNK_BYTES)
+    piece = min(size, COPY_BYTES)
     size = min(_room(one, size, piece), _room(other, size, piece))
     here, there = one.allocate(size), other.allocate(size)
     try:

@@ -32,6 +32,8 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     tests: tuple[ActiveTest, ...]
     pair_tests: tuple[ActiveTest, ...] = ()
     memory_bytes_max: int = 0
+    memory_piece_bytes: int = 32 << 20
+    """The host compares memory in pieces of this size."""
     copy_bytes: int = 0
     gemm_size: int = 0
     gemm_iterations: int = 0

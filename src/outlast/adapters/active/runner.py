@@ -226,6 +226,7 @@ class ActiveRunner:
             "tests": [test.value for test in step.tests],
             "gpus": [{"address": gpu.address, "uuid": gpu.uuid} for gpu in gpus],
             "memory_bytes_max": depth.memory_bytes_max,
+            "memory_piece_bytes": depth.memory_piece_bytes,
             "copy_bytes": depth.copy_bytes,
             "gemm_size": depth.gemm_size,
             "gemm_iterations": depth.gemm_iterations,

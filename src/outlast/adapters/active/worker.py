@@ -100,10 +100,9 @@ class _Run:
         return self._on_memory(try_context)
 
     def _memory(self, test: str) -> Answer:
+        most, piece = self._request["memory_bytes_max"], self._request["memory_piece_bytes"]
         size = self._on_memory(
-            lambda memory: {
-                "bytes": try_memory(memory, self._request["memory_bytes_max"], self._progress(test))
-            }
+            lambda memory: {"bytes": try_memory(memory, most, self._progress(test), piece)}
         )
         tested = size.pop("bytes")
         return {**size, "why": f"{tested / (1 << 30):.1f} GiB"}
