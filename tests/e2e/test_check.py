@@ -9,11 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from outlast.health.checks.declaration import KnownGpu
+from outlast.health.verdict import Moment, Settings, start, to_bytes
 from tests.left_out import leave_out
 from tests.nvml import FakeNvml
 from tests.nvml.frozen import frozen_mount, why_not
@@ -178,7 +182,8 @@ def test_a_hung_driver_costs_its_deadline_and_is_a_fault_of_nobody(box: Box) -> 
 
     assert box.took_s < 20
     assert page["faults"][0]["reason"] == "DiagnosticsHung"
-    assert page["gpus"][-1]["verdict"] == "Unknown"
+    silent = next(gpu for gpu in page["gpus"] if gpu["pciAddress"] == box.nvml.address(3))
+    assert silent["verdict"] == "Unknown"
     assert "Faulty" not in verdicts(page)
 
 
@@ -301,13 +306,11 @@ def test_a_faulty_gpu_is_found_without_root(box: Box) -> None:
 
 def test_it_goes_on_from_the_memory_of_this_machines_agent(box: Box) -> None:
     """What the agent knew (a GPU that is gone) a check beside it knows too; it writes nothing."""
-    from outlast.health.checks.declaration import KnownGpu
-    from outlast.health.verdict import JudgeState, to_bytes
-
     state = box.folder / "state"
     state.mkdir()
     known = tuple(KnownGpu(pci_address=address, serial="1") for address in box.nvml.addresses())
-    content = to_bytes(JudgeState(boot_id=BOOT, learned_gpus=8, known_gpus=known))
+    fresh = start(BOOT, "", Settings(), Moment(datetime.now(UTC), 0.0))
+    content = to_bytes(msgspec.structs.replace(fresh, learned_gpus=8, known_gpus=known))
     (state / "judge.json").write_bytes(content)
     box.sysfs.unplug(box.nvml.address(2))
 
