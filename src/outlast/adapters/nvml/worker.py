@@ -265,11 +265,13 @@ class _Gpu:
         if not states:
             return
         detail["nvlinks"] = states
-        by_link = [self._fields(handle, _LINK_ERRORS, scope=link) for link in range(len(states))]
-        for name in _LINK_ERRORS:
-            values = [fields[name] for fields in by_link]
-            if any(value is not None for value in values):
-                detail.setdefault("nvlink_errors", {})[name] = values
+        # One link tells which fields this GPU has; asking for the others on all links would cost most of a poll.
+        first = states.index(True) if True in states else 0
+        supported = _present(self._fields(handle, _LINK_ERRORS, scope=first))
+        wanted = {name: _LINK_ERRORS[name] for name in supported}
+        by_link = [self._fields(handle, wanted, scope=link) for link in range(len(states)) if wanted]
+        for name in wanted:
+            detail.setdefault("nvlink_errors", {})[name] = [fields[name] for fields in by_link]
         if "nvlink_errors" not in detail:  # A driver from before these fields.
             for number, name in enumerate(("replay", "recovery", "crc_flit")):
                 values = [
