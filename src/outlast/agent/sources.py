@@ -14,7 +14,7 @@ from outlast.adapters.linux.host import LinuxHost
 from outlast.adapters.linux.processes import ProcProcesses
 from outlast.adapters.linux.rdma import SysfsRdma
 from outlast.health.checks.gpu_presence import counted
-from outlast.model.observation import GpuSurvey, PciSurvey
+from outlast.model.observation import GpuSurvey, PciSurvey, SurveyProblem
 from outlast.ports.clock import Clock
 from outlast.ports.node import GpuReader, Polled
 
@@ -75,7 +75,15 @@ def _dcgm(places: Places, clock: Clock) -> tuple[Polled, ...]:
 
 
 async def survey_gpus(reader: GpuReader, pci: PciSurvey | None) -> GpuSurvey:
-    """Ask NVML about the GPUs that the bus lists as ours; NVML's own list would hide a lost one."""
+    """Ask NVML about the GPUs that the bus lists as ours; NVML's own list would hide a lost one.
+
+    Without a driver nobody is asked: opening NVML may load one, in the middle of somebody's upgrade.
+    """
+    if pci is not None and pci.readable and pci.gpus and pci.driver_loaded is False:
+        await reader.release()
+        return GpuSurvey(
+            problem=SurveyProblem.DRIVER_NOT_LOADED, message="the NVIDIA kernel driver is not loaded"
+        )
     addresses = tuple(counted(pci)) if pci is not None and pci.readable else ()
     if addresses:
         return await reader.survey(addresses)

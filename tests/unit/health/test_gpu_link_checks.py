@@ -266,3 +266,20 @@ def test_the_mask_is_read_part_by_part() -> None:
         "a route is being recovered",
         "no partition is assigned to it",
     )
+
+
+def test_a_link_error_of_a_board_with_unused_links_can_end() -> None:
+    """The proof asks for the links that this board has ever had up, not for all that the chip could have."""
+    scene = Scene(checked=False)
+    for index in range(8):
+        scene.hardware.change(scene.gpu(index), name="NVIDIA H800")
+        links(scene, index, "1" * 8 + "0" * 10)
+    scene.poll(30)
+    scene.xid(3, 74, "NVLink: fatal error detected on link 2(0x4000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)")
+    assert scene.says(Subsystem.FABRIC)[0] == "Faulty"
+    links(scene, 3, "1" * 7 + "0" * 11)
+    scene.poll(60)
+    assert scene.says(Subsystem.FABRIC)[0] == "Faulty"
+    links(scene, 3, "1" * 8 + "0" * 10)
+    scene.poll(100)
+    assert scene.status.faults == ()

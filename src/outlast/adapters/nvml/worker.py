@@ -265,7 +265,7 @@ class _Gpu:
         if not states:
             return
         detail["nvlinks"] = states
-        # One link tells which fields this GPU has; asking for the others on all links would cost most of a poll.
+        # One link tells which fields this GPU has; asking all links for the others would double the cost.
         first = states.index(True) if True in states else 0
         supported = _present(self._fields(handle, _LINK_ERRORS, scope=first))
         wanted = {name: _LINK_ERRORS[name] for name in supported}

@@ -129,7 +129,7 @@ def _repair_waits(gpu: GpuReading) -> bool | None:
 
 def _fabric_good(look: Look) -> bool:
     gpus = _readings(look.state, address_of(look.fault))
-    if not _readable(look) or not all(_fabric_is_good(gpu) for gpu in gpus):
+    if not _readable(look) or not all(_fabric_is_good(look.state, gpu) for gpu in gpus):
         return False
     links_up = bool(gpus) and all(gpu.detail is not None and bool(gpu.detail.nvlinks) for gpu in gpus)
     if look.code.fault_class is FaultClass.TRANSIENT and links_up:
@@ -137,18 +137,21 @@ def _fabric_good(look: Look) -> bool:
     return repaired(look.state, look.fault) or _watched(look)
 
 
-def _fabric_is_good(gpu: GpuReading) -> bool:
+def _fabric_is_good(state: JudgeState, gpu: GpuReading) -> bool:
     links = gpu.detail.nvlinks if gpu.detail is not None else None
+    known = next((one for one in state.known_gpus if one.pci_address == gpu.pci_address), None)
+    # Some boards leave links of the chip unused, and in MIG mode all are.
+    wanted = known.nvlinks_up if known is not None and not gpu.mig_enabled else 0
     return (
         gpu.fabric_state in FABRIC_GOOD_STATES
         and gpu.fabric_summary in FABRIC_GOOD_SUMMARIES
-        and (links is None or all(links))
+        and (links is None or sum(links) >= wanted)
     )
 
 
 def _fabric_recovered(look: Look) -> bool:
     gpus = _readings(look.state, address_of(look.fault))
-    if not _readable(look) or not all(_fabric_is_good(gpu) for gpu in gpus):
+    if not _readable(look) or not all(_fabric_is_good(look.state, gpu) for gpu in gpus):
         return False
     # Without persistence mode the driver forgets this wish when its last client leaves.
     kept = bool(gpus) and all(gpu.persistence_enabled for gpu in gpus)

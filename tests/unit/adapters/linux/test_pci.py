@@ -18,6 +18,26 @@ def bus(tmp_path: Path) -> SysfsPciBus:
     return SysfsPciBus(root=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("modules", "loaded", "version"),
+    [((), None, ""), (("nvidia",), True, "580.95.05"), (("nvidia_drm",), False, "")],
+)
+def test_whether_the_driver_is_loaded_is_what_the_kernel_says(
+    tmp_path: Path, modules: tuple[str, ...], loaded: bool | None, version: str
+) -> None:
+    """A tree without modules says nothing; helper modules are not the driver."""
+    sysfs = FakeSysfs(tmp_path)
+    sysfs.add_gpu("0000:10:00.0")
+    for module in modules:
+        folder = tmp_path / "sys/module" / module
+        folder.mkdir(parents=True)
+        (folder / "version").write_text("580.95.05\n")
+
+    survey = SysfsPciBus(root=tmp_path).survey()
+
+    assert (survey.driver_loaded, survey.driver_module_version) == (loaded, version)
+
+
 def test_gpus_are_nvidia_display_functions_and_nothing_else(sysfs: FakeSysfs, bus: SysfsPciBus) -> None:
     """An NVSwitch, a GPU's audio function and another vendor's display are no GPUs."""
     sysfs.add_gpu("0000:b3:00.0")
