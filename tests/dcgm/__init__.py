@@ -16,6 +16,7 @@ _SCRIPT = """#!/bin/sh
 # Its answers are files beside it, read anew at each start: WHAT.out, WHAT.exit, WHAT.do
 here=$(dirname "$0")
 echo "$*" >> "$here/calls"
+env > "$here/environment"
 what=$1
 case "$1" in -v|--version) what=version ;; esac
 previous=
@@ -73,7 +74,7 @@ class FakeDcgmi:
 
     def engine_down(self) -> None:
         """No host engine answers any more."""
-        self.say("version", recorded("version-no-engine.txt"), 235)
+        self.say("version", recorded("version-no-engine.txt"))  # ends with 0 all the same
         self.say("health", recorded("engine-down.txt"), 235)
 
     def engine_up(self) -> None:
@@ -86,6 +87,11 @@ class FakeDcgmi:
             return (self._folder / "calls").read_text().splitlines()
         except FileNotFoundError:
             return []
+
+    def environment(self) -> dict[str, str]:
+        """Of the last start."""
+        lines = (self._folder / "environment").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
 
     def _do(self, what: str, action: str, partial: bytes) -> None:
         self._put(f"{what}.out", partial)

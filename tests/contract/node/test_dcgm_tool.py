@@ -278,3 +278,22 @@ async def test_the_tool_of_a_mounted_machine_runs_in_its_root(tmp_path: Path) ->
     there.chmod(0o755)
 
     assert find_dcgmi(tmp_path) == ("chroot", str(tmp_path), "/usr/bin/dcgmi")
+
+
+async def test_a_job_s_view_of_the_gpus_is_not_ours(fake: FakeDcgmi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a job's prolog only some GPUs are visible; the language of the machine is nobody's either."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+
+    await DcgmTool(fake.command, clock=RealTime()).health()
+
+    assert "CUDA_VISIBLE_DEVICES" not in fake.environment()
+    assert fake.environment()["LC_ALL"] == "C"
+
+
+async def test_a_level_that_does_not_exist_is_the_caller_s_mistake(fake: FakeDcgmi, asked: DcgmTool) -> None:
+    """Nothing is started for it."""
+    with pytest.raises(ValueError, match="levels 1 to 4"):
+        await asked.diagnose(5)
+
+    assert fake.calls() == []

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from outlast.health.checks.dcgm_claims import DOUBT_POLLS, SERIOUS_XIDS
+from outlast.health.catalogue import builtin
+from outlast.health.checks.dcgm_claims import CODE_LAST, DOUBT_POLLS, SERIOUS_XIDS
 from outlast.health.checks.dcgm_exporter import FROZEN_S
 from outlast.health.sources.dcgm_health import recognised
 from outlast.model.health import FaultState, Subsystem
@@ -153,6 +154,22 @@ def test_a_failure_that_nothing_else_can_judge_is_a_doubt_after_three_reports(te
     assert scene.gpu(3) in scene.verdict().message
     scene.tell(healthy())
     assert scene.says()[0] == "Healthy"
+
+
+def test_a_code_beyond_the_table_is_a_doubt() -> None:
+    """UP-049: a later DCGM has codes that no edition lists; neither ignored nor fatal."""
+    scene = Scene()
+
+    scene.tell(failure(incident("some words", code=140)))
+
+    assert scene.says() == ("Unknown", "DcgmDisagrees")
+    assert scene.status.faults == ()
+
+
+def test_the_last_code_that_is_known_is_that_of_the_catalogue() -> None:
+    """A newer edition moves both."""
+    assert builtin().dcgm(CODE_LAST) is not None
+    assert builtin().dcgm(CODE_LAST + 1) is None
 
 
 def test_a_warning_is_never_a_doubt() -> None:

@@ -210,3 +210,14 @@ def test_words_of_a_tool_are_one_printable_bounded_line() -> None:
     """They end in messages that people read."""
     assert plain(b"Error:\n\x1b[31mred\x00 " + b"x" * 10_000).startswith("Error: [31mred xxx")
     assert len(plain(b"x" * 10_000)) == 400
+
+
+def test_words_that_would_move_a_terminal_are_taken_out() -> None:
+    """What a tool says ends in conditions, logs and terminals."""
+    hostile = "\x1b[2Jgone\u202e\r\n\x00"
+
+    survey = health_report(report({"0": entity(hostile, [hostile], hostile)}, group=hostile), 0)
+
+    (found,) = survey.incidents
+    for text in (found.entity_group, found.system, found.health, found.text):
+        assert text == "[2Jgone"

@@ -22,6 +22,8 @@ from outlast.ports.clock import Clock
 
 HEALTH_DEADLINE_S: Final = 10.0
 VERSION_DEADLINE_S: Final = 5.0
+VERSION_TRIES: Final = 3
+"""`dcgmi -v` gives the engine only 0.1 s to answer, which a busy one may miss."""
 DIAG_DEADLINE_S: Final[Mapping[int, float]] = {1: 120.0, 2: 600.0, 3: 3600.0, 4: 10_800.0}
 """Several times of what NVIDIA gives for each level: seconds, 2 min, 30 min, 1-2 h."""
 RETRY_DEADLINE_S: Final = 600.0
@@ -54,14 +56,20 @@ class DcgmTool:
         self._command = tuple(command)
         self._host = ("--host", host) if host else ()
         self._clock = clock
-        self._environment = {**os.environ, "LC_ALL": "C"}
+        # What a job may see of the GPUs is not what is to be tested.
+        inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        self._environment = {**inherited, "LC_ALL": "C"}
 
     async def version(self) -> DcgmVersion:
-        """Versions of the tool and of the engine; takes at most 5 s."""
-        run = await self._run(("-v", *self._host), VERSION_DEADLINE_S, VERSION_BYTES_MAX)
-        if isinstance(run, _Silence):
-            return DcgmVersion(problem=run.problem, message=run.message)
-        tool, engine = versions(run.output)
+        """Versions of the tool and of the engine; takes at most 5 s for each of its tries."""
+        tool = engine = ""
+        for _ in range(VERSION_TRIES):
+            run = await self._run(("-v", *self._host), VERSION_DEADLINE_S, VERSION_BYTES_MAX)
+            if isinstance(run, _Silence):
+                return DcgmVersion(problem=run.problem, message=run.message)
+            tool, engine = versions(run.output)
+            if engine:
+                break
         if not engine:
             message = "no DCGM host engine answers"
             return DcgmVersion(tool=tool, problem=DcgmProblem.ENGINE_DOWN, message=message)
@@ -95,8 +103,10 @@ class DcgmTool:
         A test whose result depends on what ran before it is run again alone before it counts, unless
         `retry` is off. Without an answering engine nothing is run, unless `embedded` allows `dcgmi` to
         start one inside itself; that is for machines that surely have no other.
-        Cancelling asks `dcgmi` to stop the diagnostic.
+        Cancelling asks `dcgmi` to stop the diagnostic. Raises ValueError for a level that does not exist.
         """
+        if level not in DIAG_DEADLINE_S:
+            raise ValueError(f"DCGM has the diagnostic levels 1 to 4, not {level}")
         if not embedded:
             version = await self.version()
             if version.problem is not None:

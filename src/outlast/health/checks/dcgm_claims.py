@@ -23,6 +23,8 @@ DOUBT_POLLS: Final = 3
 """Reports in a row before a failure that nobody can confirm or deny is a doubt."""
 NOTE_POLLS: Final = 2
 FAILURE: Final = "Failure"
+CODE_LAST: Final = 132
+"""Of DCGM 4.6.0; what a later version has beyond it is as unknown as words without a code."""
 
 SERIOUS_XIDS: Final = frozenset({48, 74, 79, 95, 119, 120, 140})
 """Xids that DCGM takes for a failure of the whole GPU."""
@@ -134,13 +136,17 @@ def _note(view: View, claim: Claim, agrees: bool | None) -> Note | None:
         if lasts and view.kernel_log_lost and claim.xid in SERIOUS_XIDS:
             return _doubt(claim, f"{said}, and the kernel log that would tell cannot be read")
         return Note(subsystem=claim.about, text=f"{said}, which the kernel log decides")
-    if lasts and (claim.code is None or claim.code in _DOUBTED or _unread(claim)):
+    if lasts and (_unmapped(claim) or claim.code in _DOUBTED or _unread(claim)):
         return _doubt(claim, f"{said} as a failure, and nothing else can confirm or deny it")
     return Note(subsystem=claim.about, text=said)
 
 
 def _is_xid(claim: Claim) -> bool:
     return claim.xid is not None or claim.code in _XID_CODES - {120}
+
+
+def _unmapped(claim: Claim) -> bool:
+    return claim.code is None or claim.code > CODE_LAST
 
 
 def _unread(claim: Claim) -> bool:

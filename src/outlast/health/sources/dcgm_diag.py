@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from outlast.health.sources.dcgm_output import TEXT_MAX, document, plain, signed_exit, told_problem
+from outlast.health.sources.dcgm_output import document, plain, printable, signed_exit, told_problem
 from outlast.model.observation.dcgm import DcgmProblem
 
 RESULTS_MAX: Final = 2048
@@ -215,8 +215,8 @@ def _tests(root: dict[str, Any]) -> Iterator[TestResult]:
             for result in results:
                 yield msgspec.structs.replace(
                     result,
-                    name=_text(test.get("name"))[:64] or "unnamed",
-                    category=_text(category.get("category"))[:64],
+                    name=printable(_text(test.get("name")), 64) or "unnamed",
+                    category=printable(_text(category.get("category")), 64),
                 )
 
 
@@ -247,7 +247,7 @@ def _about(entry: dict[str, Any]) -> tuple[tuple[int, ...], str]:
     group = _text(entry.get("entity_group"))
     number = _number(entry.get("entity_id"))
     if group and number is not None:
-        return ((number,), "") if group == _GPU else ((), f"{group[:32]} {number}")
+        return ((number,), "") if group == _GPU else ((), f"{printable(group, 32)} {number}")
     listed = entry.get("gpu_id", entry.get("gpu_ids"))
     if isinstance(listed, str):
         ids = [_number(part) for part in listed[:1024].split(",")]
@@ -285,7 +285,7 @@ def _entities(found: dict[str, Any], root: dict[str, Any]) -> Iterator[DiagEntit
             number = _number(entity.get("entity_id"))
             if number is not None:
                 yield DiagEntity(
-                    group=_text(group.get("entity_group"))[:32],
+                    group=printable(_text(group.get("entity_group")), 32),
                     entity_id=number,
                     serial=_given(entity.get("serial_num")),
                     device_id=_given(entity.get("device_id")),
@@ -316,16 +316,16 @@ def _text(value: Any) -> str:
 
 
 def _first_text(places: Iterable[dict[str, Any]], key: str) -> str:
-    return next((text for place in places if (text := _text(place.get(key)))), "")[:64]
+    return next((text for place in places if (text := printable(_text(place.get(key)), 64))), "")
 
 
 def _joined(value: Any) -> str:
     parts = value if isinstance(value, list) else [value]
-    return " ".join(" ".join(part for part in parts[:ERRORS_MAX] if isinstance(part, str)).split())[:TEXT_MAX]
+    return printable(" ".join(part for part in parts[:ERRORS_MAX] if isinstance(part, str)))
 
 
 def _given(value: Any) -> str:
-    text = _text(value).strip()[:64]
+    text = printable(_text(value), 64)
     return "" if _NOT_GIVEN.match(text) else text
 
 

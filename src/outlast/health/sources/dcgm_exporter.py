@@ -13,6 +13,7 @@ from zlib import crc32
 
 import msgspec
 
+from outlast.health.sources.dcgm_output import printable
 from outlast.health.sources.facts import ADDRESS, pci_address
 from outlast.model.observation.dcgm import DcgmGpu
 
@@ -132,7 +133,7 @@ def _gpu(labels: dict[str, str], values: dict[str, float], instance: int | None)
             fields[name] = bool(value) if name in _FLAGS else int(value)
     return DcgmGpu(
         index=_whole(labels.get("gpu", "")),
-        uuid=labels.get("UUID", "")[:64],
+        uuid=printable(labels.get("UUID", ""), 64),
         pci_address=_address(labels.get("pci_bus_id", "")),
         instance=instance,
         **fields,  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from outlast.health.sources.dcgm_output import TEXT_MAX, document, told_problem
+from outlast.health.sources.dcgm_output import document, printable, told_problem
 from outlast.model.observation.dcgm import DcgmIncident, DcgmProblem, DcgmSurvey
 
 INCIDENTS_MAX: Final = 128
@@ -79,7 +79,7 @@ def health_report(output: bytes, exit_code: int | None) -> DcgmSurvey:
         return DcgmSurvey(
             incidents=incidents[:INCIDENTS_MAX],
             problem=DcgmProblem.FAILED if found else DcgmProblem.GARBAGE,
-            message=f"the overall health in DCGM's report is {told[:TEXT_MAX]!r}",
+            message=f"the overall health in DCGM's report is {printable(told)!r}",
         )
     return DcgmSurvey(
         overall=overall,
@@ -104,10 +104,10 @@ def _incidents(body: dict[str, Any]) -> Iterator[DcgmIncident]:
                     text = _words(detail)
                     code, xid = recognised(text)
                     yield DcgmIncident(
-                        entity_group=group[:32],
+                        entity_group=printable(group, 32),
                         entity_id=int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None,
-                        system=system[:64],
-                        health=_value(detail)[:32],
+                        system=printable(system, 64),
+                        health=printable(_value(detail), 32),
                         text=text,
                         code=code,
                         xid=xid,
@@ -131,4 +131,4 @@ def _words(node: Any) -> str:
     if not isinstance(pieces, list):
         pieces = [pieces]
     words = [piece if isinstance(piece, str) else _value(piece) for piece in pieces[:PIECES_MAX]]
-    return " ".join(" ".join(words).split())[:TEXT_MAX]
+    return printable(" ".join(words))

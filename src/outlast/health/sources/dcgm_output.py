@@ -101,8 +101,12 @@ def told_problem(output: bytes, exit_code: int | None) -> tuple[DcgmProblem, str
 
 def plain(output: bytes) -> str:
     """One bounded line of printable text."""
-    text = output[: 8 * TEXT_MAX].decode("utf-8", "replace")
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:TEXT_MAX]
+    return printable(output[: 8 * TEXT_MAX].decode("utf-8", "replace"))
+
+
+def printable(text: str, length_max: int = TEXT_MAX) -> str:
+    """One line without anything that would move a terminal's cursor or turn its direction."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:length_max]
 
 
 def versions(output: bytes) -> tuple[str, str]:
