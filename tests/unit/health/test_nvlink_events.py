@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outlast.health.catalogue import NvlinkEntry, builtin, nvlink5
 from outlast.health.checks import kernel_log
@@ -199,3 +201,18 @@ def test_the_part_of_the_chip_is_kept(detail: str, unit: str) -> None:
     """The same part failing different jobs makes the GPU suspicious, so the event carries it."""
     event = event_of(f"NVRM: Xid (PCI:0000:cb:00): 13, pid=42, name=trainer, {detail}")
     assert (event.unit, event.pid, event.process) == (unit, 42, "trainer")
+
+
+@given(
+    st.integers(144, 150),
+    st.text(
+        alphabet=st.sampled_from("NETIRLKVDWO_ XCi0123456789abcdefx()[],.-\n\x00é Fatal Nonfatal Link"),
+        max_size=600,
+    ),
+)
+def test_any_tail_gives_an_event_and_only_a_listed_one_leads(code: int, tail: str) -> None:
+    """Whatever stands behind the code: never an exception, and nothing unlisted that drains."""
+    event = event_of(f"NVRM: Xid (PCI:0018:01:00): {code}, {tail}")
+    assert event.role is Role.UNEXPECTED or "No catalogue explains" not in event.summary
+    if event.role is Role.UNEXPECTED:
+        assert event.fault_class is FaultClass.TRANSIENT

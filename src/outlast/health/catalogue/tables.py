@@ -81,6 +81,7 @@ def parse(table: Table, text: str, where: str) -> Rows:
     reader = csv.DictReader(text.splitlines(), restkey="more", restval=None, strict=True)
     rows: dict[tuple[object, ...], Any] = {}
     try:
+        urgency_left_out = URGENCY in table.columns and URGENCY not in (reader.fieldnames or ())
         for row in reader:
             if len(rows) >= OVERRIDE_ROWS_MAX:
                 raise CatalogueError(f"{where}: has more than {OVERRIDE_ROWS_MAX} rows")
@@ -89,6 +90,8 @@ def parse(table: Table, text: str, where: str) -> Rows:
                 raise CatalogueError(
                     f"{place}: has {'more' if 'more' in row else 'fewer'} values than columns"
                 )
+            if urgency_left_out:
+                row[URGENCY] = Urgency.NEVER if row.get("rung") == Rung.WATCH else Urgency.NOW
             entry = _entry(table, {name: shared.setdefault(v, v) for name, v in row.items()}, place)
             if entry.key in rows:
                 named = ", ".join(str(value) for value in entry.key)
@@ -136,8 +139,6 @@ def read_override(path: Path) -> tuple[Table, Rows]:
 
 
 def _entry(table: Table, row: dict[str, str], place: str) -> Any:
-    if URGENCY in table.columns and URGENCY not in row:
-        row = {**row, URGENCY: Urgency.NEVER if row["rung"] == Rung.WATCH else Urgency.NOW}
     try:
         return msgspec.convert(row, table.shape, strict=False)
     except msgspec.ValidationError as error:
