@@ -41,6 +41,19 @@ def test_lanes_that_went_missing_are_a_fault_that_drains_nobody(scene: Scene) ->
     assert scene.status.faults == ()
 
 
+def test_a_sleeping_gpu_may_give_up_lanes(scene: Scene) -> None:
+    """A low performance state is not judged; a fault that stands does not end by it either."""
+    scene.hardware.change(scene.gpu(2), pcie_width=1, performance_state=8)
+    scene.poll(20)
+    assert scene.status.faults == ()
+    scene.hardware.change(scene.gpu(2), performance_state=0)
+    scene.poll(4)
+    assert scene.fault.code == "pcie/width"
+    scene.hardware.change(scene.gpu(2), performance_state=8)
+    scene.poll(20)
+    assert scene.fault.code == "pcie/width"
+
+
 def test_a_machine_that_wires_fewer_lanes_is_as_it_was_built() -> None:
     """All GPUs had eight of sixteen lanes since the first look."""
     scene = Scene(checked=False)

@@ -185,6 +185,14 @@ def test_a_new_driver_that_counts_differently_is_no_loss() -> None:
     assert scene.status.faults == ()
 
 
+def test_another_model_under_the_same_name_is_no_loss() -> None:
+    """Some boards come with half the memory and the same name."""
+    scene = Scene(checked=False)
+    scene.hardware.change(scene.gpu(0), memory_total_bytes=40 * 1024**3)
+    scene.poll(10)
+    assert scene.status.faults == ()
+
+
 def test_memory_given_to_ecc_is_a_choice() -> None:
     """Boards that keep their check bits in memory lose a sixteenth when ECC is switched on."""
     scene = Scene()

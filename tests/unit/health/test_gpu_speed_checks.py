@@ -18,7 +18,19 @@ def reasons(scene: Scene, value: int, *indexes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [0, IDLE, APPLICATION, POWER_CAP, SYNC, DISPLAY, POWER_CAP | SYNC, 2**64 - 1]
+    "value",
+    [
+        0,
+        IDLE,
+        IDLE | HW_SLOWDOWN,
+        IDLE | HW_SLOWDOWN,
+        APPLICATION,
+        POWER_CAP,
+        SYNC,
+        DISPLAY,
+        POWER_CAP | SYNC,
+        2**64 - 1,
+    ],
 )
 def test_normal_clocks_are_no_fault(value: int) -> None:
     """Idle, capped, synchronised and user-set clocks are how a GPU works; all ones is no answer."""

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,7 @@ INIT_DEADLINE_S = 10.0
 RELEASE_DEADLINE_S = 2.0
 """A survey takes at most the poll deadline, and the init deadline more when it has to start a worker."""
 
+LAYOUTS_COMPARED = 3
 LEAKED_WORKERS_MAX = 2
 GPUS_MAX = 64
 RETRY_FIRST_S = 10.0
@@ -105,7 +107,7 @@ class NvmlReader:
         self._detail_interval_s = detail_interval_s
         self._detailed_at_s: float | None = None
         self._details: dict[str, GpuDetail] = {}
-        self._instances: dict[str, tuple[int, ...]] = {}
+        self._layouts: dict[str, tuple[tuple[int, ...], ...]] = {}
         self._environment = dict(environment or {})
         self._command = command
         self._proc = proc
@@ -175,17 +177,20 @@ class NvmlReader:
         return at_s is None or self._clock.monotonic() - at_s >= self._detail_interval_s
 
     def _completed(self, reading: GpuReading) -> GpuReading:
-        """With the last known details, and whether its MIG layout moved since the last poll."""
+        """With the last known details, and whether its MIG layout is moving.
+
+        One change between two polls is a finished step, as when instances are made for each pod.
+        """
         address = reading.pci_address
         if reading.error:
             self._details.pop(address, None)
             return reading
         if reading.detail is not None:
             self._details[address] = reading.detail
-        before = self._instances.get(address)
-        now = self._instances[address] = reading.mig_instances or ()
-        changed = before is not None and before != now
-        return msgspec.structs.replace(reading, detail=self._details.get(address), mig_changed=changed)
+        layouts = (*self._layouts.get(address, ()), reading.mig_instances or ())[-LAYOUTS_COMPARED:]
+        self._layouts[address] = layouts
+        moving = len(layouts) == LAYOUTS_COMPARED and all(a != b for a, b in pairwise(layouts))
+        return msgspec.structs.replace(reading, detail=self._details.get(address), mig_changed=moving)
 
     async def _ask(self, addresses: tuple[str, ...], readings: dict[str, GpuReading], detail: bool) -> None:
         if self._leaked:

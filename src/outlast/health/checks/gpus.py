@@ -16,6 +16,8 @@ from outlast.model.observation import GpuReading, GpuSurvey
 
 IDLE: Final = 0x1
 """Clocks event reason: nothing runs, so the clocks are low."""
+USED_SHARE: Final = 0.05
+"""More memory than a driver keeps for itself."""
 REASONS_END: Final = 1 << 32
 """No reason has so high a bit; all ones is what a dead device reads as."""
 
@@ -42,7 +44,13 @@ def busy(gpu: GpuReading) -> bool:
     """Whether the GPU works at full clocks for a program, so that links and memory are in use."""
     reasons = clock_reasons(gpu)
     awake = reasons is not None and not reasons & IDLE
-    return awake and gpu.performance_state in (0, None) and bool(gpu.process_ids)
+    return awake and gpu.performance_state in (0, None) and _used(gpu)
+
+
+def _used(gpu: GpuReading) -> bool:
+    """A program is there; its memory shows it where process ids are hidden from our container."""
+    used, total = gpu.memory_used_bytes or 0, gpu.memory_total_bytes or 0
+    return bool(gpu.process_ids) or used > USED_SHARE * total > 0
 
 
 def reconfiguring(gpu: GpuReading) -> bool:

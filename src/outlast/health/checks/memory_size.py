@@ -16,6 +16,8 @@ from outlast.model.observation import GpuReading, GpuSurvey
 
 NAME: Final = "memory_size"
 PEER_SHARE: Final = 0.999
+OTHER_SHARE: Final = 0.75
+"""Less than this of a peer is another model under the same name."""
 LEARNED_SHARE: Final = 0.98
 """A driver of another version may count its own reserve differently, by about a hundredth."""
 POLLS: Final = 4
@@ -33,7 +35,7 @@ def run(view: View) -> Assessment | None:
         )
         remembered = known(view, gpu)
         before = remembered.memory_total_bytes if remembered else 0
-        if total < PEER_SHARE * usual or total < LEARNED_SHARE * before:
+        if OTHER_SHARE * usual < total < PEER_SHARE * usual or total < LEARNED_SHARE * before:
             should_mib = max(usual, before) // 2**20
             text = f"has {total // 2**20} MiB of memory instead of {should_mib} MiB"
             bad.append(

@@ -1,7 +1,7 @@
 """The PCIe link of a GPU: fewer lanes, a lower speed under load, packets that are sent again and again.
 
-Idle links lower their speed on purpose, and some machines wire fewer lanes than the GPU has: so speed is
-judged under load only, and both against the peers and against what this board has shown before.
+Idle links lower their speed, and sleeping GPUs may give up lanes, on purpose; and some machines wire
+fewer lanes than the GPU has. So both are compared with the peers and with the board's own past.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from outlast.model.observation import GpuReading, GpuSurvey
 NAME: Final = "pcie_link"
 LANES_MAX: Final = 32
 GENERATION_MAX: Final = 8
+AWAKE: Final = (0, 1, 2, None)
+"""Performance states in which the link has its full width."""
 WIDTH_POLLS: Final = 4
 SPEED_POLLS: Final = 8
 WINDOW_S: Final = 600.0
@@ -31,7 +33,7 @@ RANK: Final = 12
 def run(view: View) -> Assessment | None:
     """Per GPU the first that holds: lanes, speed, errors."""
     gpus = readable(view)
-    judged = [gpu for gpu in gpus if _lanes(gpu) or gpu.pcie_errors]
+    judged = [gpu for gpu in gpus if gpu.performance_state in AWAKE and (_lanes(gpu) or gpu.pcie_errors)]
     bad = [level for gpu in judged if (level := _level(view, gpu, gpus)) is not None]
     return assessment(NAME, judged, bad)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.checks.gpus import assessment, clock_reasons, finding, of_node, readable
+from outlast.health.checks.gpus import IDLE, assessment, clock_reasons, finding, of_node, readable
 from outlast.health.finding import Assessment, Level
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass
@@ -78,8 +78,8 @@ CHECK: Final = LevelCheck(NAME, "heat and power that hold the clocks down", froz
 
 def _brakes(view: View, gpu: GpuReading) -> bool:
     reasons = clock_reasons(gpu) or 0
-    # The hardware sets its general bit beside either cause.
-    slowed = reasons & HW_SLOWDOWN and not reasons & (HW_THERMAL | SW_THERMAL)
+    # The hardware sets its general bit beside either cause; some boards also set it when idle.
+    slowed = reasons & HW_SLOWDOWN and not reasons & (HW_THERMAL | SW_THERMAL | IDLE)
     return bool(reasons & POWER_BRAKE or slowed) or _held(view, gpu, "power_brake_ns")
 
 

@@ -113,7 +113,7 @@ class GpuReading(Reading, frozen=True, kw_only=True):
     mig_instances: tuple[int, ...] | None = None
     """Ids of the GPU instances, at most 16."""
     mig_changed: bool = False
-    """The instances are others than a poll ago."""
+    """The layout moves: in each of the last polls the instances were others than before."""
     persistence_enabled: bool | None = None
     """Off: the driver forgets recovery actions 2 and 3 when its last client leaves."""
     memory_total_bytes: int | None = None
