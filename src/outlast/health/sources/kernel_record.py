@@ -18,7 +18,8 @@ HEADER_BYTES_MAX = 256
 PROPERTY_BYTES_MAX = 1024
 FLAGS_MAX = 16
 _INT64_MAX = 2**63 - 1
-_INT64_DIGITS = 19
+_FLAGS = {b"-": "-", b"c": "c"}
+"""Those of nearly all records, so that nothing is decoded for them."""
 
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
@@ -37,34 +38,36 @@ def parse_record(
     data: bytes, *, properties: tuple[bytes, ...] = (), replayed: bool = False
 ) -> KernelRecord | None:
     """One record, with its property lines either in `data` or beside it; None when it is not one."""
-    head, *rest = data[: KERNEL_LINE_BYTES_MAX + HEADER_BYTES_MAX].split(b"\n", KERNEL_PROPERTIES_MAX + 1)
-    end = head.find(b";", 0, HEADER_BYTES_MAX)
-    if end < 0:
+    # Nothing but searches for one byte: half the time of one regular expression.
+    head, end, text = data.partition(b";")
+    fields = head.split(b",", 4)
+    if not end or len(fields) < 3 or len(head) > HEADER_BYTES_MAX or b"\n" in head:
         return None
-    fields = head[:end].split(b",")
-    if len(fields) < 3:
+    first, second, third = fields[:3]
+    if not (first.isdigit() and second.isdigit() and third.isdigit()):
         return None
-    priority, sequence, timestamp_us = (_number(field) for field in fields[:3])
-    if priority is None or sequence is None or timestamp_us is None:
+    priority, sequence, timestamp_us = int(first), int(second), int(third)
+    if priority > _INT64_MAX or sequence > _INT64_MAX or timestamp_us > _INT64_MAX:
         return None
-    flags = fields[3][:FLAGS_MAX].decode("ascii", "replace") if len(fields) > 3 else "-"
-    own = [line for line in (*rest, *properties) if is_property(line)]
+    flags = fields[3] if len(fields) > 3 else b"-"
+    text, _, rest = text.partition(b"\n")
+    if len(text) > KERNEL_LINE_BYTES_MAX:
+        text = text[:KERNEL_LINE_BYTES_MAX]
     return KernelRecord(
         sequence=sequence,
         timestamp_us=timestamp_us,
         priority=priority,
-        flags=flags,
-        text=unescape(head[end + 1 :][:KERNEL_LINE_BYTES_MAX]),
-        properties=tuple(unescape(line[1:PROPERTY_BYTES_MAX]) for line in own[:KERNEL_PROPERTIES_MAX]),
+        flags=_FLAGS.get(flags) or flags[:FLAGS_MAX].decode("ascii", "replace"),
+        text=unescape(text) if b"\\x" in text else text.decode("utf-8", "replace"),
+        properties=_properties(rest, properties) if rest or properties else (),
         replayed=replayed,
     )
 
 
-def _number(field: bytes) -> int | None:
-    if not field.isdigit() or len(field) > _INT64_DIGITS:
-        return None
-    value = int(field)
-    return value if value <= _INT64_MAX else None
+def _properties(rest: bytes, beside: tuple[bytes, ...]) -> tuple[str, ...]:
+    lines = (*rest[:KERNEL_LINE_BYTES_MAX].split(b"\n", KERNEL_PROPERTIES_MAX + 1), *beside)
+    own = [line for line in lines if is_property(line)]
+    return tuple(unescape(line[1:PROPERTY_BYTES_MAX]) for line in own[:KERNEL_PROPERTIES_MAX])
 
 
 class LineSplitter:

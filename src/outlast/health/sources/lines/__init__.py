@@ -1,4 +1,4 @@
-"""Kernel lines by subject: a literal that gates, and a function that reads the words around it.
+"""Kernel lines by subject: words that gate, a literal, and a function that reads what is around it.
 
 A reader gets a window of one line around its literal, so its regular expressions see at most
 `WINDOW_MAX` characters whatever the log holds. All are pure and answer None to what they do not know.
@@ -40,10 +40,17 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rule(NamedTuple):
-    """`read` is asked about lines that hold `literal`."""
+    """`read` is asked about lines that hold one of the words and, around `literal`, sees a part of them."""
 
     literal: str
+    words: frozenset[str]
+    """Between blanks; a set of words is searched in one pass, however many there are."""
     read: Callable[[str], Line | None]
+
+
+def rule(literal: str, words: str, read: Callable[[str], Line | None]) -> Rule:
+    """A rule; `words` are separated by blanks."""
+    return Rule(literal, frozenset(words.split()), read)
 
 
 def quoted(text: str, start: int) -> bool:

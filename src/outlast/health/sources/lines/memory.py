@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from outlast.health.sources.lines import START, SUBJECT_MAX, Line, Rule, count
+from outlast.health.sources.lines import START, SUBJECT_MAX, Line, count, rule
 
 UNCORRECTED_BIT: Final = 1 << 61
 """MCi_STATUS.UC of the x86 machine check architecture."""
@@ -32,7 +32,7 @@ _EDAC: Final = re.compile(
     r"(?:.{0,120}? on (?P<module>[^\s(]{1,64}))?"
 )
 _PAGE: Final = re.compile(
-    rf"{START}(?:Memory failure: |MCE )0x[0-9a-fA-F]{{1,16}}: (?:"
+    rf"{START}Memory failure: 0x[0-9a-fA-F]{{1,16}}: (?:"
     r"recovery action for (?P<page>.{1,64}?): (?P<result>Recovered|Ignored|Failed|Delayed)"
     r"|(?:Sending SIGBUS to|Killing) (?P<task>.{1,32}?):\d{1,10}\b)"
 )
@@ -80,10 +80,8 @@ def page(text: str) -> Line | None:
 
 
 RULES: Final = (
-    Rule("[Hardware Error]", hardware_error),
-    Rule("achine check events", hardware_error),
-    Rule("mce: ", hardware_error),
-    Rule("EDAC MC", edac),
-    Rule("Memory failure: ", page),
-    Rule("MCE 0x", page),
+    rule("[Hardware Error]", "Error]: Error]", hardware_error),
+    rule("mce: ", "mce:", hardware_error),
+    rule("EDAC MC", "EDAC", edac),
+    rule("Memory failure: ", "failure:", page),
 )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from outlast.health.sources.lines import BDF, START, Line, Rule
+from outlast.health.sources.lines import BDF, START, Line, rule
 
 RDMA_DRIVERS: Final = frozenset({"mlx5_core", "mlx4_core", "efa", "bnxt_en", "bnxt_re", "irdma", "hfi1"})
 
 _MLX5: Final = re.compile(
-    rf"{START}(?P<driver>mlx5_\w{{1,16}}|mlx5)(?: (?P<address>{BDF}))?(?: (?P<name>[\w.@-]{{1,32}}))?: "
+    rf"{START}mlx5_core(?: (?P<address>{BDF}))?(?: (?P<name>[\w.@-]{{1,32}}))?: "
     r"(?:\w{1,64}:\d{1,6}:?(?:\(pid \d{1,10}\))?: )?(?P<said>.{1,256})"
 )
 _MLX5_SAYS: Final = (
@@ -117,7 +117,7 @@ _WATCHDOG: Final = re.compile(
 )
 _CARRIER: Final = re.compile(
     rf"{START}(?:(?P<driver>[\w.-]{{1,32}}) (?P<address>{BDF})(?: (?P<name>[\w.@-]{{1,32}}))?"
-    r"|(?P<bare>[\w.@-]{1,32})): (?:Lost carrier|(?:NIC )?[Ll]ink is [Dd]own)\b"
+    r"|(?P<bare>[\w.@-]{1,32})): (?:\w{1,16}: \w{1,16} )?(?:Lost carrier|(?:NIC )?[Ll]ink is [Dd]own)\b"
 )
 _BOND_MEMBER: Final = re.compile(
     rf"{START}(?:bonding: )?(?P<bond>[\w.-]{{1,32}}): (?:\(slave (?P<name>[\w.-]{{1,32}})\): )?"
@@ -163,10 +163,9 @@ def mlx5(text: str) -> Line | None:
     found = _MLX5.search(text)
     if found is None:
         return None
-    driver = "mlx5_core" if found["driver"] in ("mlx5", "mlx5_ib", "mlx5_en") else found["driver"]
     for kind, pattern in _MLX5_SAYS:
         if pattern.match(found["said"]):
-            return _line(kind, found.start(), driver, found["address"] or "", found["name"] or "")
+            return _line(kind, found.start(), "mlx5_core", found["address"] or "", found["name"] or "")
     return None
 
 
@@ -224,14 +223,13 @@ def carrier(text: str) -> Line | None:
 
 
 RULES: Final = (
-    Rule("mlx5", mlx5),
-    Rule("NETDEV WATCHDOG", watchdog),
-    Rule("rdmap", efa),
-    Rule("efa ", efa),
-    Rule("efa_", efa),
-    Rule("ena ", ena),
-    Rule("Lost carrier", carrier),
-    Rule("ink is ", carrier),
-    Rule("definitely down", carrier),
-    Rule("active interface", carrier),
+    rule("mlx5", "mlx5_core mlx5_core:", mlx5),
+    rule("NETDEV WATCHDOG", "NETDEV", watchdog),
+    rule("infiniband ", "infiniband", efa),
+    rule("efa ", "efa", efa),
+    rule("ena ", "ena", ena),
+    rule("Lost carrier", "carrier", carrier),
+    rule("ink is ", "Down down Down, down,", carrier),
+    rule("definitely down", "definitely", carrier),
+    rule("active interface", "interface!", carrier),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from outlast.health.sources.lines import BDF, START, Line, Rule
+from outlast.health.sources.lines import BDF, START, Line, rule
 
 GPU_DRIVERS: Final = frozenset({"nvidia", "nvidia-gpu"})
 
@@ -82,9 +82,8 @@ def port(text: str) -> Line | None:
 
 
 RULES: Final = (
-    Rule("AER: ", received),
-    Rule("PCIe Bus Error", received),
-    Rule("pcieport ", port),
-    Rule("containment event", port),
-    Rule("pciehp ", port),
+    rule("AER: ", "AER:", received),
+    rule("PCIe Bus Error", "PCIe", received),
+    rule("pcieport ", "pcieport", port),
+    rule(":pcie0", "dpc pciehp", port),
 )

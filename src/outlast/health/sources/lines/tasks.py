@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from outlast.health.sources.lines import START, SUBJECT_MAX, Line, Rule, count
+from outlast.health.sources.lines import START, SUBJECT_MAX, Line, count, rule
 
 _HUNG: Final = re.compile(
     rf"{START}INFO: task (?P<task>.{{1,32}}?):\d{{1,10}} blocked (?:in I/O wait )?for more than \d"
@@ -79,11 +79,6 @@ def died(text: str) -> Line | None:
     return _plain("kernel/oops", _DIED.search(text))
 
 
-def arm(text: str) -> Line | None:
-    """The same as arm64 words it."""
-    return _plain("kernel/oops", _BUG.search(text))
-
-
 def hard(text: str) -> Line | None:
     """A processor that takes no interrupts."""
     return _plain("task/hard-lockup", _HARD.search(text))
@@ -133,18 +128,16 @@ def suppressed(text: str) -> Line | None:
 
 
 RULES: Final = (
-    Rule("INFO: task ", hung),
-    Rule("BUG", bug),
-    Rule("[#", died),
-    Rule("LOCKUP", hard),
-    Rule("rcu", rcu),
-    Rule("Kernel panic", panic),
-    Rule("ut of memory: Kill", out_of_memory),
-    Rule("ut of memory (oom", out_of_memory),
-    Rule("oom-kill:", out_of_memory),
-    Rule("Unable to handle kernel", arm),
-    Rule("file-max", tables),
-    Rule("conntrack", tables),
-    Rule("table overflow", tables),
-    Rule("callbacks suppressed", suppressed),
+    rule("INFO: task ", "blocked", hung),
+    rule("BUG", "BUG BUG:", bug),
+    rule("[#", "Oops: [#1] [#2] [#3] [#4] [#5] [#6] [#7] [#8] [#9]", died),
+    rule("LOCKUP", "LOCKUP", hard),
+    rule("rcu", "stall stalls", rcu),
+    rule("Kernel panic", "panic", panic),
+    rule("ut of memory", "memory memory:", out_of_memory),
+    rule("oom-kill:", "", out_of_memory),
+    rule("file-max", "file-max", tables),
+    rule("table full", "table", tables),
+    rule("table overflow", "table", tables),
+    rule("callbacks suppressed", "suppressed", suppressed),
 )
