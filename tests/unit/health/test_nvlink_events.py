@@ -96,6 +96,17 @@ REAL = [
         "SAW_MVB, sub-code 0",
     ),
     ("145, RLW_CTRL Nonfatal XC0 i0 Link 00 (0x00000003 0x80000000 0x0 0x0)", Role.INFORMATIONAL, "RLW_CTRL"),
+    # NVIDIA's own example of 150, with a word between unit and severity
+    (
+        "150, MSE Degraded Fatal XC0 i0 Link -1 (0x00000000 0x00000000 0x00000000 0x0 0x0 0x0)",
+        Role.LEADER,
+        "MSE,",
+    ),
+    (
+        "149, NETIR_LINK_EVT/NETIR_LINK_DOWN Fatal XC0 i0 Link 00 (0x02500011 0x00000000)",
+        Role.LEADER,
+        "sub-code 37",
+    ),
     # cut short, or of a form that says too little
     ("145, RLW_REMAP Nonfatal XC0 i0 Link 02", Role.UNEXPECTED, "no status"),
     ("149, NETIR Fatal XC0 i0 Link -1 (0x000fe406", Role.UNEXPECTED, "no sub-code"),

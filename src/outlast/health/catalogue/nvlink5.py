@@ -35,11 +35,12 @@ def find(entries: Iterable[NvlinkEntry], xid: int, unit: str, words: tuple[int, 
     if len(words) < 2:
         return None
     first, status = words[0], words[1]
+    names = frozenset(unit.upper().split("/"))
     fitting = {
         int(entry.status, 16): entry
         for entry in entries
         if entry.xid == xid
-        and unit.upper() in entry.unit.split("/")
+        and not names.isdisjoint(entry.unit.split("/"))
         and (_fits(entry.bits, first) or _fits(entry.bits_before_r575, first))
     }
     if status in fitting or xid not in STATUS_IS_BITS:

@@ -21,10 +21,11 @@ _RESET: Final = re.compile(r"(?<![\w-])RST: (Yes|No)\b")
 _DRAIN_RESET: Final = re.compile(r"\bD-RST: (Yes|No)\b")
 _ACTION: Final = re.compile(r"from 0x[0-9a-fA-F]{1,8}\b.{0,64}? to 0x([0-9a-fA-F]{1,8})\b")
 _NVLINK: Final = re.compile(
-    r"^\s*(?:([A-Z][A-Z0-9_]{1,40})\s{1,8})?(Non-?fatal|Fatal)\b"
+    r"^\s*(?:([A-Z][A-Z0-9_/]{1,80})\s{1,8}(?:[A-Z_]{1,32}\s{1,8}){0,2}?)?(Non-?fatal|Fatal)\b"
     r"(?:\s{1,8}XC\s?(\d{1,2})\b)?(?:\s{1,8}i\s?(\d{1,3})\b)?(?:\s{1,8}Link\s{1,8}(-?\d{1,3})(?!\d))?",
     re.IGNORECASE,
 )
+"""Unit, at times a word more (`MSE Degraded Fatal`), severity, cross containment, instance, link."""
 _WORD: Final = re.compile(r"\b0x([0-9a-fA-F]{1,8})(?=[\s,)\]])")
 """A word at the very end of a line cut short is not whole."""
 _PREVIOUS: Final = re.compile(r"caused by previous Xid (\d{1,6})\b")
