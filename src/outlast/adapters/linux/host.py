@@ -143,5 +143,6 @@ def _read_all(path: Path, limit_bytes: int) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """mountinfo writes a space as \\040."""
-    return _ESCAPE.sub(lambda found: chr(int(found.group(1), 8)), text)
+    """mountinfo writes a space as \\040; what people read of it is printable."""
+    plain = _ESCAPE.sub(lambda found: chr(int(found.group(1), 8)), text)
+    return "".join(letter if letter.isprintable() else "?" for letter in plain)

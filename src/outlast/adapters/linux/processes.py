@@ -176,7 +176,7 @@ class ProcProcesses:
                     StuckTask(
                         pid=process.pid,
                         tid=key[1],
-                        name=process.name,
+                        name=_plain(process.name),
                         asleep_s=now_s - sleeper.since_s,
                         witness=sleeper.witness,
                         zombie=process.state in "ZX",
@@ -299,6 +299,11 @@ class ProcProcesses:
             return ""
         finally:
             os.close(fd)
+
+
+def _plain(name: str) -> str:
+    """A program may call itself anything; what people read is printable."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def _parsed(text: str) -> _Process | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from outlast.health.checks.declaration import KnownPort, LevelCheck, View
+from outlast.health.checks.rdma_links import judged
 from outlast.health.finding import Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
@@ -82,7 +83,7 @@ def run(view: View) -> Assessment | None:
                 notes.append(
                     _note(expected, f"{', '.join(shared)} grow; made here, on the way or at the other end")
                 )
-    return Assessment(check=NAME, bad=tuple(bad), notes=tuple(notes), covers=frozenset(covers))
+    return Assessment(check=NAME, bad=tuple(bad), notes=tuple(notes), covers=judged(covers, known))
 
 
 CHECK: Final = LevelCheck(NAME, "errors of InfiniBand and RoCE links", frozenset({RdmaSurvey}), run)

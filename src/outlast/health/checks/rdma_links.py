@@ -55,7 +55,12 @@ def run(view: View) -> Assessment | None:
                 else:
                     bad.append(_down(expected, port.state))
     notes += _slower_than_peers(survey, known)
-    return Assessment(check=NAME, bad=tuple(bad), notes=tuple(notes), covers=frozenset(covers))
+    return Assessment(check=NAME, bad=tuple(bad), notes=tuple(notes), covers=judged(covers, known))
+
+
+def judged(keys: set[str], known: dict[str, KnownPort]) -> frozenset[str] | None:
+    """What a poll covers: everything, ports that are remembered no more too, once all known ones answered."""
+    return None if keys == {port.key for port in known.values()} else frozenset(keys)
 
 
 CHECK: Final = LevelCheck(NAME, "InfiniBand and RoCE links", frozenset({RdmaSurvey}), run)

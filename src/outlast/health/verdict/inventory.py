@@ -84,7 +84,10 @@ def learn_identities(state: JudgeState, survey: GpuSurvey, catalogue: Catalogue)
         if _another_machine(state.known_gpus, read):
             # No board of it is known: what was learned, and what stood, is about another machine.
             state = msgspec.structs.replace(
-                state, learned_gpus=len(read), learned_efa=len(working(state.pci)) if state.pci else 0
+                state,
+                learned_gpus=len(read),
+                learned_efa=len(working(state.pci)) if state.pci else 0,
+                known_ports=(),
             )
         return _followed(msgspec.structs.replace(state, known_gpus=read, gpus_complete=True))
     seen = {gpu.pci_address for gpu in read}

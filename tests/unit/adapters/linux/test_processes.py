@@ -166,12 +166,15 @@ async def test_hostile_names_and_garbage_break_nothing(bench: Bench) -> None:
     """A name may hold brackets and spaces and imitate a whole line."""
     bench.proc.add(60, ") D 1 1 (x", state="S")
     bench.proc.add(61, "a) Z (b", state="S")
+    bench.proc.add(65, "nvidia\x1b[2J\nsmi", state="D", stack="[<0>] nvidia_ioctl+0x1 [nvidia]")
     bench.proc.set("62/stat", "")
     bench.proc.set("63/stat", "63 (x")
     bench.proc.set("64/stat", "sixty (x) D 1")
-    survey = await bench.look()
+    await bench.look()
+    survey = await bench.look(30)
+    await bench.source.aclose()
     assert survey.readable
-    assert survey.stuck == ()
+    assert [task.name for task in survey.stuck] == ["nvidia?[2J?smi"]
 
 
 @in_a_loop
