@@ -17,6 +17,7 @@ _SCRIPT = """#!/bin/sh
 here=$(dirname "$0")
 echo "$*" >> "$here/calls"
 env > "$here/environment"
+echo $$ > "$here/pid"
 what=$1
 case "$1" in -v|--version) what=version ;; esac
 previous=
@@ -87,6 +88,13 @@ class FakeDcgmi:
             return (self._folder / "calls").read_text().splitlines()
         except FileNotFoundError:
             return []
+
+    def pid(self) -> int | None:
+        """Of the last start."""
+        try:
+            return int((self._folder / "pid").read_text() or 0) or None
+        except FileNotFoundError:
+            return None
 
     def environment(self) -> dict[str, str]:
         """Of the last start."""

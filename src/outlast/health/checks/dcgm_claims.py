@@ -21,7 +21,6 @@ CLAIMS_MAX: Final = 32
 """Claims of one report that are weighed."""
 DOUBT_POLLS: Final = 3
 """Reports in a row before a failure that nobody can confirm or deny is a doubt."""
-NOTE_POLLS: Final = 2
 FAILURE: Final = "Failure"
 CODE_LAST: Final = 132
 """Of DCGM 4.6.0; what a later version has beyond it is as unknown as words without a code."""
@@ -126,7 +125,7 @@ def _reading(view: View, address: str) -> GpuReading | None:
 
 
 def _note(view: View, claim: Claim, agrees: bool | None) -> Note | None:
-    if claim.polls < NOTE_POLLS or claim.code in _HARMLESS:
+    if claim.code in _HARMLESS:
         return None
     said = f"{claim.source} holds {claim.name} against {claim.where}"
     if agrees is False:
