@@ -122,6 +122,31 @@ async def test_every_gpu_asked_for_answers_in_order(machine: MachineUnderTest) -
     assert survey.driver_version
 
 
+async def test_the_first_survey_has_the_details_too(machine: MachineUnderTest) -> None:
+    """Links, repairs and limits are known from the start; counters are told by device and by link."""
+    survey = await machine.reader.survey(machine.addresses)
+
+    assert survey.detailed
+    details = [gpu.detail for gpu in survey.gpus if gpu.detail is not None]
+    assert len(details) == 8
+    assert {detail.nvlinks for detail in details} == {(True,) * 18}
+    assert {detail.pcie_width_max for detail in details} == {16}
+    devices = {counter.device for counter in survey.counters()}
+    assert devices >= set(machine.addresses)
+    assert f"{machine.addresses[0]}/link17" in devices
+
+
+async def test_a_lost_gpu_has_no_details_and_no_counters(machine: MachineUnderTest) -> None:
+    """What was known of it before would read as if it were so now."""
+    await machine.reader.survey(machine.addresses)
+    machine.lose(machine.addresses[3])
+
+    survey = await machine.reader.survey(machine.addresses)
+
+    assert survey.gpus[3].detail is None
+    assert not any(counter.device.startswith(machine.addresses[3]) for counter in survey.counters())
+
+
 async def test_a_lost_gpu_is_an_answer_and_hides_no_other(machine: MachineUnderTest) -> None:
     """The survey is complete: NVML said clearly that one GPU is lost."""
     machine.lose(machine.addresses[3])
