@@ -17,6 +17,7 @@ import msgspec
 from outlast.cli import EXIT_OK, EXIT_UNKNOWN, UserError
 from outlast.cli.plain_text import plain as printable
 from outlast.health.catalogue import CATALOGUE_VERSION, Catalogue, CatalogueError, Urgency, load
+from outlast.health.catalogue.nvswitch import SwitchVerdict
 from outlast.health.finding import PROOF_TEXT, Event, Proof, Role
 from outlast.health.reasons import REASON_TEXTS, Reason
 from outlast.model.health import FaultClass, Subsystem
@@ -164,7 +165,9 @@ def advice_of(reason: Reason, role: Role, rung: Rung) -> str:
     return REASON_TEXTS[reason].advice
 
 
-def rung_of(event: Event, listed: tuple[FaultClass, Rung, Urgency] | None) -> tuple[Rung, Urgency]:
+def rung_of(
+    event: Event | SwitchVerdict, listed: tuple[FaultClass, Rung, Urgency] | None
+) -> tuple[Rung, Urgency]:
     """The table's rung; that of the event's class where the line itself says something else."""
     if event.role in (Role.INFORMATIONAL, Role.MODIFIER):
         return Rung.WATCH, Urgency.NEVER
@@ -195,7 +198,7 @@ def read_line(line: str, catalogue: Catalogue) -> tuple[Fact, Event]:
     return fact, event
 
 
-def facts_of(event: Event, rung: Rung, urgency: Urgency) -> dict[str, Any]:
+def facts_of(event: Event | SwitchVerdict, rung: Rung, urgency: Urgency) -> dict[str, Any]:
     """An event for scripts, with the same keys as a table's row."""
     return {
         "class": event.fault_class,

@@ -7,17 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outlast.cli import UserError, codes
-from outlast.health.catalogue import Catalogue, SwitchSeverity, SxidEntry, tables
+from outlast.health.catalogue import Catalogue, SwitchSeverity, SxidEntry, nvswitch, tables
 from outlast.health.finding import Event, Role
 
 if TYPE_CHECKING:
     from outlast.health.sources.facts import SxidFact
-
-_SEVERITIES = {
-    SwitchSeverity.ALWAYS_FATAL: "Fatal",
-    SwitchSeverity.POTENTIALLY_FATAL: "Fatal",
-    SwitchSeverity.NON_FATAL: "Non-fatal",
-}
 
 
 def sxid(code: str, *, json: bool = False, catalogue: list[Path] | None = None) -> int:
@@ -60,9 +54,8 @@ def plain(arguments: Sequence[str]) -> int | None:
 def of_code(code: int, known: Catalogue) -> codes.Explanation:
     """A code as its usual line would be judged."""
     entry = known.sxid(code)
-    said = _SEVERITIES[entry.severity] if entry is not None else "Fatal"
-    _, event = codes.read_line(f"nvidia-nvswitch0: SXid (PCI:0000:00:00.0): {code:05d}, {said}, x", known)
-    return _explained(code, entry, event, entry.text if entry is not None else _UNLISTED)
+    verdict = nvswitch.judge(entry, entry is not None and entry.severity is not SwitchSeverity.NON_FATAL)
+    return _explained(code, entry, verdict, entry.text if entry is not None else _UNLISTED)
 
 
 def of_switch_line(fact: SxidFact, event: Event, known: Catalogue) -> codes.Explanation:
@@ -90,7 +83,9 @@ _UNLISTED = (
 )
 
 
-def _explained(code: int, entry: SxidEntry | None, event: Event, text: str) -> codes.Explanation:
+def _explained(
+    code: int, entry: SxidEntry | None, event: Event | nvswitch.SwitchVerdict, text: str
+) -> codes.Explanation:
     listed = None if entry is None else (entry.fault_class, entry.rung, entry.urgency)
     rung, urgency = codes.rung_of(event, listed)
     does = codes.rows_of(event, rung, urgency)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from outlast.health.catalogue import Catalogue, SwitchSeverity, SxidEntry, XidEntry, nvlink5
+import msgspec
+
+from outlast.health.catalogue import Catalogue, XidEntry, nvlink5, nvswitch
 from outlast.health.checks.declaration import EventCheck
 from outlast.health.checks.recovery_action import ACTIONS
 from outlast.health.finding import RANK_LAST, Event, Proof, Role
@@ -31,11 +33,8 @@ CONTAINED: Final = 94
 UNCONTAINED: Final = 95
 RANK_UNCONTAINED: Final = 5
 RANK_CONTAINED: Final = 10
-RANK_SWITCH: Final = 2
-RANK_LINK: Final = 7
 RANK_FIRMWARE: Final = 4
 UNCONTAINED_WITHOUT_RESET_EXPIRY_S: Final = 600
-RECORDED_EXPIRY_S: Final = 3600
 SOURCE: Final = "kernel log"
 PROCESS_NAME_MAX: Final = 15
 """The kernel's own limit of a task's name."""
@@ -44,7 +43,6 @@ _CHIP_UNIT: Final = re.compile(r"\bGPC (\d{1,3})\b(?:, TPC (\d{1,3})\b(?:, SM (\
 _SWITCH_DETAIL: Final = re.compile(r"\): \d{1,6}, (?:Data \{|Severity \d)")
 _UNLISTED: Final = "No catalogue explains this event, or the line was cut short."
 _CONTRADICTED: Final = "The severity in the line is not the one that the catalogue expects of it."
-_SWITCH_REASONS: Final = {Role.UNEXPECTED: Reason.UNRECOGNISED_XID, Role.INFORMATIONAL: Reason.RECORDED}
 _WORDS: Final = {True: "Fatal", False: "Nonfatal", None: "no severity"}
 
 
@@ -224,7 +222,7 @@ def _nvlink(fact: XidFact, report: NvlinkReport, entry: XidEntry, catalogue: Cat
         values["summary"] += row.text
         if not row.fatal:
             values |= {"role": Role.INFORMATIONAL, "rank": RANK_LAST, "proof": Proof.EXPIRY}
-            values |= {"reason": Reason.RECORDED, "expiry_s": RECORDED_EXPIRY_S}
+            values |= {"reason": Reason.RECORDED, "expiry_s": nvswitch.RECORDED_EXPIRY_S}
     return _event(fact, **values)
 
 
@@ -240,59 +238,22 @@ def _tuple(report: NvlinkReport, subcode: int | None) -> str:
 
 def _sxid(fact: SxidFact, catalogue: Catalogue) -> Event:
     entry = catalogue.sxid(fact.code)
-    role, rank = _switch_role(fact, entry)
-    values: dict[str, Any] = {
-        "code": f"sxid/{fact.code}",
-        "device": f"nvswitch {fact.address}",
-        "link": fact.link,
-        "subsystem": Subsystem.FABRIC,
-        "role": role,
-        "rank": rank,
-        "scope": entry.scope if entry is not None else Scope.NODE,
-        "fault_class": FaultClass.TRANSIENT,
-        "reason": _SWITCH_REASONS.get(role, Reason.NVSWITCH_ERROR),
-        "proof": Proof.EXPIRY if role is Role.INFORMATIONAL else Proof.READABLE,
-        "expiry_s": RECORDED_EXPIRY_S if role is Role.INFORMATIONAL else 0,
-    }
+    verdict = nvswitch.judge(entry, fact.fatal, detail=bool(_SWITCH_DETAIL.search(fact.text)))
     said = {True: "fatal ", False: "non-fatal ", None: ""}[fact.fatal]
     where = f", link {fact.link}" if fact.link is not None else ""
     summary = f"NVSwitch {fact.address} reported SXid {fact.code} ({said}error{where}). "
     if entry is None:
         summary += "No catalogue explains it."
-    elif role is Role.UNEXPECTED:
-        summary += _CONTRADICTED
     else:
-        summary += entry.text
-    if role is Role.LEADER and entry is not None:
-        values |= {"fault_class": entry.fault_class, "proof": _switch_proof(entry)}
-        if values["proof"] is Proof.QUIET:
-            values["expiry_s"] = RECORDED_EXPIRY_S
-    return _event(fact, **values, summary=summary)
-
-
-def _switch_proof(entry: SxidEntry) -> Proof:
-    if entry.fault_class is FaultClass.TRANSIENT:
-        return Proof.QUIET
-    if entry.severity is SwitchSeverity.ALWAYS_FATAL:
-        return Proof.NEW_BOOT_AND_PRESENT
-    return Proof.FABRIC_GOOD
-
-
-def _switch_role(fact: SxidFact, entry: SxidEntry | None) -> tuple[Role, int]:
-    """The table's class, refined by the word in the line. A detail line never opens anything."""
-    if fact.fatal is None and _SWITCH_DETAIL.search(fact.text):
-        return Role.MODIFIER, RANK_LAST
-    if entry is None or fact.fatal is None:
-        return Role.UNEXPECTED, RANK_LAST
-    match entry.severity:
-        case SwitchSeverity.ALWAYS_FATAL if fact.fatal:
-            return Role.LEADER, RANK_SWITCH
-        case SwitchSeverity.POTENTIALLY_FATAL if fact.fatal:
-            return Role.LEADER, RANK_LINK
-        case SwitchSeverity.POTENTIALLY_FATAL | SwitchSeverity.NON_FATAL if not fact.fatal:
-            return Role.INFORMATIONAL, RANK_LAST
-        case _:
-            return Role.UNEXPECTED, RANK_LAST
+        summary += _CONTRADICTED if verdict.role is Role.UNEXPECTED else entry.text
+    return _event(
+        fact,
+        **msgspec.structs.asdict(verdict),
+        code=f"sxid/{fact.code}",
+        device=f"nvswitch {fact.address}",
+        link=fact.link,
+        summary=summary,
+    )
 
 
 def _start_failed(fact: InitFailedFact | ProbeFailedFact, catalogue: Catalogue) -> Event:
