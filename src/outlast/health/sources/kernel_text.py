@@ -117,7 +117,7 @@ def read(record: KernelRecord, memory: LineMemory) -> tuple[Fact | None, LineMem
         code = text.find("Xid (", said)
         if code > 0 and text[code - 1] != "S":
             return xid.parse(record, code), memory
-        return driver.read(record, text[said:], memory)
+        return driver.read(record, text[said : said + driver.TEXT_MAX], memory)
     for rule in _candidates(text):
         if rule.literal in text:
             piece, begin = window(text, rule.literal)

@@ -26,6 +26,8 @@ from outlast.health.sources.facts import (
 )
 from outlast.model.observation import KernelRecord
 
+TEXT_MAX: Final = 2048
+"""The driver's longest texts have a few lines; what is longer is somebody's attempt."""
 OFF_BUS_RECORDS_MAX: Final = 4
 """In line-wise logs the off-bus text is three records of the driver; others may come in between."""
 OFF_BUS_SPAN_US: Final = 10_000_000

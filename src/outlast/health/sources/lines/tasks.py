@@ -48,7 +48,7 @@ _CONNTRACK: Final = re.compile(
 )
 _NEIGHBOURS: Final = re.compile(rf"{START}neighbour: \w{{1,24}}: neighbor table overflow")
 _SUPPRESSED: Final = re.compile(
-    rf"{START}(?P<what>[^\s:]{{1,64}}): (?P<count>\d{{1,10}}) callbacks suppressed"
+    rf"{START}(?P<what>[\w.-]{{1,64}}): (?P<count>\d{{1,10}}) callbacks suppressed"
 )
 
 
