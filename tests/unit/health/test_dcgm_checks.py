@@ -80,7 +80,7 @@ def test_the_exporter_s_remap_failure_is_evidence_too() -> None:
     scene.hardware.change(scene.gpu(2), remap_failed=True)
     scene.poll()
 
-    gpu = DcgmGpu(index=2, pci_address=scene.gpu(2), remap_failed=True, temperature_c=40.0)
+    gpu = DcgmGpu(index=2, pci_address=scene.gpu(2), remap_failed=True)
     scene.tell(DcgmExporterSurvey(gpus=(gpu,)))
 
     assert [e.source for e in scene.fault.evidence] == ["NVML", "DCGM exporter"]
@@ -172,6 +172,17 @@ def test_the_last_code_that_is_known_is_that_of_the_catalogue() -> None:
     assert builtin().dcgm(CODE_LAST + 1) is None
 
 
+def test_a_failure_that_lists_nothing_is_a_doubt_about_the_machine() -> None:
+    """A shape that is not understood is not read as health."""
+    scene = Scene()
+
+    for _ in range(DOUBT_POLLS):
+        scene.tell(failure(incident("no incident is listed", gpu=0, entity_group="", entity_id=None)))
+
+    assert scene.says() == ("Unknown", "DcgmDisagrees")
+    assert "this machine" in scene.verdict().message
+
+
 def test_a_warning_is_never_a_doubt() -> None:
     """Only what DCGM itself calls a failure."""
     scene = Scene()
@@ -213,7 +224,7 @@ def test_without_the_kernel_log_other_xids_of_dcgm_are_none(xid: int) -> None:
     scene.tell(KernelLogLost(message="no /dev/kmsg"))
 
     scene.tell(failure(incident(f"Detected XID {xid} for GPU 3")))
-    scene.tell(DcgmExporterSurvey(gpus=(DcgmGpu(index=0, xid_last=xid, temperature_c=40.0),)))
+    scene.tell(DcgmExporterSurvey(gpus=(DcgmGpu(index=0, xid_last=xid),)))
 
     assert xid not in SERIOUS_XIDS
     assert scene.says()[0] == "Healthy"
@@ -223,7 +234,7 @@ def test_the_exporter_s_last_xid_is_no_event() -> None:
     """The gauge keeps its value after recovery, so with a readable log it says nothing at all."""
     scene = Scene()
 
-    scene.tell(DcgmExporterSurvey(gpus=(DcgmGpu(index=0, xid_last=79, temperature_c=40.0),)))
+    scene.tell(DcgmExporterSurvey(gpus=(DcgmGpu(index=0, xid_last=79),)))
 
     assert scene.says()[0] == "Healthy"
     assert "79" not in scene.verdict().message
@@ -259,7 +270,7 @@ def test_the_exporter_maps_what_nvml_cannot() -> None:
     """Its labels give UUID or address for DCGM's own numbers."""
     scene = Scene()
     address = scene.gpu(5)
-    scene.tell(DcgmExporterSurvey(gpus=(DcgmGpu(index=0, uuid="GPU-n-5", temperature_c=40.0),)))
+    scene.tell(DcgmExporterSurvey(gpus=(DcgmGpu(index=0, uuid="GPU-n-5"),)))
 
     scene.tell(failure(incident("Found 12 faulty memory elements on GPU 0", gpu=0)))
 
@@ -353,7 +364,7 @@ def test_a_second_host_engine_is_a_matter_of_configuration() -> None:
 def test_an_exporter_that_repeats_itself_is_blind() -> None:
     """After Xid 119 DCGM stops asking the driver: what it goes on saying is old, and claims nothing."""
     scene = Scene()
-    gpu = DcgmGpu(index=0, pci_address=scene.gpu(0), remap_failed=True, temperature_c=40.0)
+    gpu = DcgmGpu(index=0, pci_address=scene.gpu(0), remap_failed=True)
 
     scene.tell(DcgmExporterSurvey(gpus=(gpu,), frozen_s=FROZEN_S))
 
@@ -365,10 +376,20 @@ def test_an_exporter_with_blank_values_is_blind() -> None:
     """A series that is missing is not a good one, nor a bad one."""
     scene = Scene()
 
-    scene.tell(DcgmExporterSurvey(gpus=(DcgmGpu(index=0), DcgmGpu(index=1))))
+    scene.tell(DcgmExporterSurvey(gpus=(DcgmGpu(index=0, blank=True), DcgmGpu(index=1, blank=True))))
 
     assert "DcgmBlind" in monitor_message(scene)
     assert scene.says()[0] == "Healthy"
+
+
+def test_a_failed_watch_of_the_exporter_is_a_sentence() -> None:
+    """It does not say which watch: on GPUs without NVLink one fails for links that were never there."""
+    scene = Scene()
+
+    scene.tell(DcgmExporterSurvey(gpus=(DcgmGpu(index=3, pci_address=scene.gpu(3), health_status=20),)))
+
+    assert scene.says() == ("Healthy", "GpusHealthy")
+    assert f"a failed health watch against GPU {scene.gpu(3)}" in scene.verdict().message
 
 
 def test_an_exporter_that_is_away_is_a_sentence() -> None:

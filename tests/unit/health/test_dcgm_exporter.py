@@ -22,7 +22,7 @@ def test_a_page_gives_each_gpu_with_its_identity() -> None:
     first, second, third, instance = page.gpus
     assert (first.index, first.pci_address) == (0, "0000:0f:00.0")
     assert first.uuid == "GPU-5fd4f087-86f3-7a43-b711-4771313afc50"
-    assert (first.xid_last, first.pcie_replays, first.remap_failed, first.temperature_c) == (31, 3, True, 61)
+    assert (first.xid_last, first.remap_failed, first.blank) == (31, True, False)
     assert (second.remap_failed, second.health_status) == (False, 0)
     assert (instance.index, instance.instance, instance.xid_last) == (3, 2, 94)
     assert third.index == 2
@@ -38,17 +38,21 @@ def test_blank_values_and_missing_series_are_unknown() -> None:
     third = read(recorded("exporter-h100.prom")).gpus[2]
 
     assert third.remap_failed is None
-    assert third.pcie_replays is None
     assert third.xid_last is None
-    assert not third.blank
+    assert not third.blank  # its temperature is known
     assert read(b'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 9.223372036854776e+18\n').gpus[0].blank
+
+
+def test_a_page_with_few_series_is_not_a_blank_one() -> None:
+    """People choose what they export; only a series without a value tells of blindness."""
+    assert not read(b'DCGM_FI_DEV_XID_ERRORS{gpu="0"} 0\n').gpus[0].blank
 
 
 def test_a_page_of_an_older_exporter_has_no_addresses() -> None:
     """As recorded: index and UUID only."""
     (gpu,) = read(recorded("exporter-3.1-a100.prom")).gpus
 
-    assert (gpu.index, gpu.pci_address, gpu.temperature_c, gpu.pcie_replays) == (0, "", 61.0, 0)
+    assert (gpu.index, gpu.pci_address, gpu.xid_last, gpu.blank) == (0, "", 0, False)
     assert gpu.uuid.startswith("GPU-34319582")
 
 

@@ -75,6 +75,28 @@ def test_nothing_readable_is_a_problem(output: bytes) -> None:
     assert survey.overall == ""
 
 
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"Overall Health": {"value": "Failure"}}, ("", None)),
+        ({"Overall Health": {"value": "Failure"}, "GPUs": ["a list"]}, ("", None)),
+        (
+            {"Overall Health": {"value": "Failure"}, "GPU": {"children": {"5": {"value": "Failure"}}}},
+            ("GPU", 5),
+        ),
+    ],
+)
+def test_a_failure_without_a_readable_incident_is_one_incident(
+    body: dict[str, object], where: tuple[str, int | None]
+) -> None:
+    """A later shape must not read as health."""
+    survey = health_report(json.dumps({"body": body}).encode(), 0)
+
+    assert [((i.entity_group, i.entity_id), i.health, i.code) for i in survey.incidents] == [
+        (where, "Failure", None)
+    ]
+
+
 def test_text_before_and_after_the_document_is_stepped_over() -> None:
     """Libraries print warnings to the same place, some with braces."""
     around = b"WARNING {not json} \n" + recorded("health-healthy.json") + b"\nbye }"

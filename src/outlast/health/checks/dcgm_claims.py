@@ -22,6 +22,7 @@ CLAIMS_MAX: Final = 32
 DOUBT_POLLS: Final = 3
 """Reports in a row before a failure that nobody can confirm or deny is a doubt."""
 FAILURE: Final = "Failure"
+WARNING: Final = "Warning"
 CODE_LAST: Final = 132
 """Of DCGM 4.6.0; what a later version has beyond it is as unknown as words without a code."""
 
@@ -54,6 +55,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     xid: int | None = None
     text: str
     polls: int = 1
+    said: str = ""
+    """What is held, where neither code nor Xid tells."""
 
     @property
     def about(self) -> Subsystem:
@@ -67,7 +70,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         """What is held, in words that do not move with each report."""
         if self.xid is not None:
             return f"Xid {self.xid}"
-        return f"dcgm/{self.code}" if self.code is not None else "something it has no known words for"
+        if self.code is not None:
+            return f"dcgm/{self.code}"
+        return self.said or "something that it has no known words for"
 
 
 def weigh(view: View, claims: Iterable[Claim]) -> tuple[tuple[Level, ...], tuple[Note, ...]]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from outlast.health.checks.dcgm_claims import (
     DOUBT_POLLS,
     FAILURE,
     SERIOUS_XIDS,
+    WARNING,
     Claim,
     addresses_by_uuid,
     weigh,
@@ -31,6 +34,7 @@ FROZEN_S: Final = 300.0
 REMAP_FAILED: Final = 80
 REMAP_PENDING: Final = 85
 XID: Final = 101
+WATCH_FAILED: Final = 20
 
 
 def run(view: View) -> Assessment | None:
@@ -60,28 +64,30 @@ def _claims(view: View, page: DcgmExporterSurvey) -> Iterator[Claim]:
     for gpu in page.gpus:
         address = gpu.pci_address or by_uuid.get(gpu.uuid, "")
         where = f"GPU {address}" if address else f"GPU {gpu.index} (as DCGM counts)"
-        for code, xid, text in _held(view, gpu):
-            yield Claim(
-                source=page.source,
-                gpu=address,
-                where=where,
-                health=FAILURE,
-                code=code,
-                xid=xid,
-                text=text,
-                # A gauge is a level of its own and needs no second look.
-                polls=DOUBT_POLLS,
+        for held in _held(view, gpu):
+            # A gauge is a level of its own and needs no second look.
+            yield msgspec.structs.replace(
+                held, source=page.source, gpu=address, where=where, polls=DOUBT_POLLS
             )
 
 
-def _held(view: View, gpu: DcgmGpu) -> Iterator[tuple[int, int | None, str]]:
+def _held(view: View, gpu: DcgmGpu) -> Iterator[Claim]:
     if gpu.remap_failed:
-        yield REMAP_FAILED, None, "DCGM_FI_DEV_ROW_REMAP_FAILURE is 1"
+        yield _claim("DCGM_FI_DEV_ROW_REMAP_FAILURE is 1", code=REMAP_FAILED)
     if gpu.remap_pending:
-        yield REMAP_PENDING, None, "DCGM_FI_DEV_ROW_REMAP_PENDING is 1"
+        yield _claim("DCGM_FI_DEV_ROW_REMAP_PENDING is 1", code=REMAP_PENDING)
     # The gauge keeps the last Xid for ever: of use only while the log itself cannot be read.
     if gpu.xid_last in SERIOUS_XIDS and view.kernel_log_lost:
-        yield XID, gpu.xid_last, f"DCGM_FI_DEV_XID_ERRORS is {gpu.xid_last}"
+        yield _claim(f"DCGM_FI_DEV_XID_ERRORS is {gpu.xid_last}", code=XID, xid=gpu.xid_last)
+    if gpu.health_status is not None and gpu.health_status >= WATCH_FAILED:
+        # It does not say which watch, and a link that was never connected fails one.
+        yield _claim("DCGM_EXP_GPU_HEALTH_STATUS is 20", health=WARNING, said="a failed health watch")
+
+
+def _claim(
+    text: str, *, code: int | None = None, xid: int | None = None, health: str = FAILURE, said: str = ""
+) -> Claim:
+    return Claim(source="", where="", health=health, code=code, xid=xid, text=text, said=said)
 
 
 def _note(text: str) -> Note:

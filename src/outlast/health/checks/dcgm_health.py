@@ -73,6 +73,8 @@ def _claims(view: View, survey: DcgmSurvey) -> Iterator[Claim]:
 
 
 def _entity(incident: DcgmIncident) -> str:
+    if not incident.entity_group:
+        return "this machine"
     number = "" if incident.entity_id is None else f" {incident.entity_id}"
     return f"{incident.entity_group}{number} (as DCGM counts)"
 

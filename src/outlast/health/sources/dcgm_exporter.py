@@ -29,15 +29,15 @@ _SERIES: Final = {
     "DCGM_FI_DEV_XID_ERRORS": "xid_last",
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "remap_failed",
     "DCGM_FI_DEV_ROW_REMAP_PENDING": "remap_pending",
-    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": "ecc_double_bit_volatile",
-    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": "pcie_replays",
-    "DCGM_FI_DEV_GPU_TEMP": "temperature_c",
     "DCGM_EXP_GPU_HEALTH_STATUS": "health_status",
 }
+_SEEN: Final = frozenset(
+    {"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"}
+)
+"""What every exporter has: only whether DCGM still has a value of them says something here."""
 _MOVING: Final = frozenset({"DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"})
 """No living GPU repeats these to the last digit for minutes."""
 _FLAGS: Final = frozenset({"remap_failed", "remap_pending"})
-_MEASURED: Final = frozenset({"temperature_c"})
 
 _SAMPLE = re.compile(rb"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)")
 _LABEL = re.compile(r'(?:^|,)[ \t]*([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -103,7 +103,7 @@ class ExporterPageReader:
         name = found.group(1).decode("ascii")
         if name in _MOVING:
             self._fingerprint = crc32(line, self._fingerprint or 0)
-        field = _SERIES.get(name)
+        field = _SERIES.get(name, name if name in _SEEN else None)
         if field is None:
             return
         labels = _labels(found.group(2) or b"")
@@ -125,17 +125,17 @@ def _address(text: str) -> str:
 
 
 def _gpu(labels: dict[str, str], values: dict[str, float], instance: int | None) -> DcgmGpu:
-    fields: dict[str, float | int | bool] = {}
-    for name, value in values.items():
-        if name in _MEASURED:
-            fields[name] = value
-        else:
-            fields[name] = bool(value) if name in _FLAGS else int(value)
+    fields = {
+        name: bool(value) if name in _FLAGS else int(value)
+        for name, value in values.items()
+        if name not in _SEEN
+    }
     return DcgmGpu(
         index=_whole(labels.get("gpu", "")),
         uuid=printable(labels.get("UUID", ""), 64),
         pci_address=_address(labels.get("pci_bus_id", "")),
         instance=instance,
+        blank=not values,
         **fields,  # type: ignore[arg-type]
     )
 

@@ -74,6 +74,8 @@ def health_report(output: bytes, exit_code: int | None) -> DcgmSurvey:
         return DcgmSurvey(problem=problem, message=message)
     overall = _OVERALL.get(_value(body.get("Overall Health")).lower(), "")
     incidents = tuple(_incidents(body))
+    if not incidents and overall not in ("", "Healthy"):
+        incidents = (_unlisted("", None, overall),)
     if not overall:
         told = _value(body.get("Overall Health")) or "nothing"
         return DcgmSurvey(
@@ -99,19 +101,39 @@ def recognised(text: str) -> tuple[int | None, int | None]:
 def _incidents(body: dict[str, Any]) -> Iterator[DcgmIncident]:
     for group, node in body.items():
         for name, entity in _children(node):
-            for _, errors in ((k, v) for k, v in _children(entity) if k == "Errors"):
-                for system, detail in _children(errors):
-                    text = _words(detail)
-                    code, xid = recognised(text)
-                    yield DcgmIncident(
-                        entity_group=printable(group, 32),
-                        entity_id=int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None,
-                        system=printable(system, 64),
-                        health=printable(_value(detail), 32),
-                        text=text,
-                        code=code,
-                        xid=xid,
-                    )
+            number = int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None
+            listed = 0
+            for kind, errors in _children(entity):
+                for system, detail in _children(errors) if kind == "Errors" else ():
+                    listed += 1
+                    yield _incident(group, number, system, detail)
+            if not listed and _value(entity) not in ("", "Healthy"):
+                yield _unlisted(group, number, _value(entity))
+
+
+def _incident(group: str, number: int | None, system: str, detail: Any) -> DcgmIncident:
+    text = _words(detail)
+    code, xid = recognised(text)
+    return DcgmIncident(
+        entity_group=printable(group, 32),
+        entity_id=number,
+        system=printable(system, 64),
+        health=printable(_value(detail), 32),
+        text=text,
+        code=code,
+        xid=xid,
+    )
+
+
+def _unlisted(group: str, number: int | None, health: str) -> DcgmIncident:
+    """Something is held, and the report does not say what in any way that is known."""
+    return DcgmIncident(
+        entity_group=printable(group, 32),
+        entity_id=number,
+        system="",
+        health=printable(health, 32),
+        text="no incident is listed",
+    )
 
 
 def _children(node: Any) -> Iterator[tuple[str, Any]]:

@@ -82,17 +82,10 @@ class DcgmGpu(Reading, frozen=True, kw_only=True):
     """The last Xid only: it stays after recovery and hides repeats, so it is never an event."""
     remap_failed: bool | None = None
     remap_pending: bool | None = None
-    ecc_double_bit_volatile: int | None = None
-    pcie_replays: int | None = None
-    temperature_c: float | None = None
     health_status: int | None = None
     """The worst watch: 0 good, 10 warning, 20 failure."""
-
-    @property
-    def blank(self) -> bool:
-        """Whether nothing that a living GPU always has is known."""
-        values = (self.temperature_c, self.pcie_replays, self.ecc_double_bit_volatile, self.health_status)
-        return all(value is None for value in values)
+    blank: bool = False
+    """Series of it are there, and all of them hold DCGM's marks for "no value"."""
 
 
 class DcgmExporterSurvey(Survey, frozen=True, kw_only=True):
