@@ -382,6 +382,20 @@ def test_an_exporter_with_blank_values_is_blind() -> None:
     assert scene.says()[0] == "Healthy"
 
 
+def test_a_gpu_that_the_exporter_no_longer_shows_is_named() -> None:
+    """UP-041: its series simply end, which no dashboard notices; NVML still reads it."""
+    scene = Scene()
+    shown = tuple(DcgmGpu(index=i, pci_address=scene.gpu(i)) for i in range(7))
+
+    scene.tell(DcgmExporterSurvey(gpus=shown))
+
+    assert f"shows nothing of GPU {scene.gpu(7)}, which" in monitor_message(scene)
+    assert scene.says()[0] == "Healthy"
+    last = DcgmGpu(index=7, pci_address=scene.gpu(7))
+    scene.tell(DcgmExporterSurvey(gpus=(*shown, last)))
+    assert "Dcgm" not in monitor_message(scene)
+
+
 def test_a_failed_watch_of_the_exporter_is_a_sentence() -> None:
     """It does not say which watch: on GPUs without NVLink one fails for links that were never there."""
     scene = Scene()

@@ -49,14 +49,26 @@ def run(view: View) -> Assessment | None:
     if page.frozen_s >= FROZEN_S:
         text = "dcgm-exporter repeats the same values; restart the host engine"
         return Assessment(check=NAME, notes=(_note(f"{Reason.DCGM_BLIND}: {text}"),))
-    blank = [gpu for gpu in page.gpus if gpu.blank]
     levels, notes = weigh(view, _claims(view, page))
-    if blank and len(blank) == len(page.gpus):
-        notes = (_note(f"{Reason.DCGM_BLIND}: dcgm-exporter has no value of any GPU"), *notes)
-    return Assessment(check=NAME, bad=levels, notes=notes)
+    return Assessment(check=NAME, bad=levels, notes=(*_blindness(view, page), *notes))
 
 
 CHECK: Final = LevelCheck(NAME, "dcgm-exporter's page", frozenset({DcgmExporterSurvey, GpuSurvey}), run)
+
+
+def _blindness(view: View, page: DcgmExporterSurvey) -> Iterator[Note]:
+    if page.gpus and all(gpu.blank for gpu in page.gpus):
+        yield _note(f"{Reason.DCGM_BLIND}: dcgm-exporter has no value of any GPU")
+        return
+    by_uuid = addresses_by_uuid(view)
+    shown = {gpu.pci_address or by_uuid.get(gpu.uuid, "") for gpu in page.gpus}
+    there = {gpu.pci_address for gpu in (view.gpu.gpus if view.gpu is not None else ()) if not gpu.error}
+    unseen = sorted(there - shown)
+    if unseen and "" not in shown:
+        more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+        yield _note(
+            f"{Reason.DCGM_BLIND}: dcgm-exporter shows nothing of GPU {unseen[0]}{more}, which NVML reads"
+        )
 
 
 def _claims(view: View, page: DcgmExporterSurvey) -> Iterator[Claim]:

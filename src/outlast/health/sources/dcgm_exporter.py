@@ -39,7 +39,7 @@ _MOVING: Final = frozenset({"DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_TOTAL_ENERGY
 """No living GPU repeats these to the last digit for minutes."""
 _FLAGS: Final = frozenset({"remap_failed", "remap_pending"})
 
-_SAMPLE = re.compile(rb"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)")
+_SAMPLE = re.compile(rb"^[A-Za-z_:][A-Za-z0-9_:]*(?:\{(.*)\})?[ \t]+(\S+)")
 _LABEL = re.compile(r'(?:^|,)[ \t]*([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
@@ -96,24 +96,24 @@ class ExporterPageReader:
         if not line.startswith(b"DCGM_"):
             return
         self._series += 1
-        found = _SAMPLE.match(line)
-        if found is None:
-            self._dropped += 1
-            return
-        name = found.group(1).decode("ascii")
+        name = line.partition(b"{")[0].partition(b" ")[0].decode("ascii", "replace")
         if name in _MOVING:
             self._fingerprint = crc32(line, self._fingerprint or 0)
         field = _SERIES.get(name, name if name in _SEEN else None)
         if field is None:
             return
-        labels = _labels(found.group(2) or b"")
+        found = _SAMPLE.match(line)
+        if found is None:
+            self._dropped += 1
+            return
+        labels = _labels(found.group(1) or b"")
         key = (labels.get("UUID", ""), labels.get("gpu", ""), _whole(labels.get("GPU_I_ID", "")))
         if key not in self._values and len(self._values) >= GPUS_MAX:
             self._dropped += 1
             return
         self._labels.setdefault(key, labels)
         values = self._values.setdefault(key, {})
-        value = _value(found.group(3))
+        value = _value(found.group(2))
         if value is not None:
             # One GPU has a series for each container that uses it, and for each watch: the worst counts.
             values[field] = max(value, values.get(field, value))
