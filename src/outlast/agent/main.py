@@ -15,13 +15,13 @@ import outlast
 from outlast.adapters.clock import SystemClock
 from outlast.adapters.kubernetes import KubeconfigError, KubernetesCluster, QueuedEvents, find_access
 from outlast.adapters.kubernetes.access import Access
-from outlast.adapters.linux.kernel_log import DevKmsg
 from outlast.adapters.linux.machine import LinuxMachine
 from outlast.adapters.linux.pci import SysfsPciBus
 from outlast.adapters.linux.state_file import AtomicFile
 from outlast.adapters.nvml.reader import NvmlReader
 from outlast.agent.agent import Agent
 from outlast.agent.ending import leave, until_signal
+from outlast.agent.kernel_source import kernel_source
 from outlast.agent.lock import only_agent
 from outlast.agent.options import Options
 from outlast.agent.sources import DCGM_AUTO, Places, build
@@ -43,7 +43,7 @@ class Config:
     node_name: str
     kubeconfig: Path | None
     namespace: str
-    kernel_log: Path
+    kernel_log: str
     host_root: Path
     proc_root: Path
     state_dir: Path
@@ -80,7 +80,6 @@ async def _serve(config: Config, access: Access, catalogue: Catalogue) -> None:
     clock, rng = SystemClock(), Random()  # noqa: S311 (jitter, not secrets)
     await only_agent(config.state_dir / "agent.lock", clock)
     machine = LinuxMachine(config.host_root)
-    position = AtomicFile(config.state_dir / "kernel-log.json")
     boot_id = machine.facts().boot_id
     settings = Settings(
         expected_gpus=config.expected_gpus,
@@ -98,7 +97,13 @@ async def _serve(config: Config, access: Access, catalogue: Catalogue) -> None:
         group.create_task(events.run(), name="events")
         agent = Agent(
             cluster=cluster,
-            kernel_log=DevKmsg(state=position, boot_id=boot_id, clock=clock, path=config.kernel_log),
+            kernel_log=kernel_source(
+                config.kernel_log,
+                state_dir=config.state_dir,
+                host_root=config.host_root,
+                boot_id=boot_id,
+                clock=clock,
+            ),
             gpu_reader=NvmlReader(clock=clock, proc=config.proc_root),
             pci=SysfsPciBus(config.host_root),
             machine=machine,

@@ -22,7 +22,7 @@ def agent(
     node_name: Annotated[str, Parameter(env_var="NODE_NAME")] = "",
     kubeconfig: Annotated[Path | None, Parameter(env_var="OUTLAST_KUBECONFIG")] = None,
     namespace: Annotated[str, Parameter(env_var="OUTLAST_NAMESPACE")] = SYSTEM_NAMESPACE,
-    kernel_log: Annotated[Path, Parameter(env_var="OUTLAST_KERNEL_LOG")] = Path("/dev/kmsg"),
+    kernel_log: Annotated[str, Parameter(env_var="OUTLAST_KERNEL_LOG")] = "auto",
     host_root: Annotated[Path, Parameter(env_var="OUTLAST_HOST_ROOT")] = Path("/"),
     proc_root: Annotated[Path | None, Parameter(env_var="OUTLAST_PROC_ROOT")] = None,
     state_dir: Annotated[Path, Parameter(env_var="OUTLAST_STATE_DIR")] = Path("/var/lib/outlast"),
@@ -50,7 +50,8 @@ def agent(
     namespace
         Where the agent's Lease lives.
     kernel_log
-        /dev/kmsg, or a file or FIFO in its format.
+        auto takes the first that answers of /dev/kmsg, syslog(2) and the journal. Or name one: /dev/kmsg,
+        syslog, journal, or the path of a log file or FIFO.
     host_root
         Where the machine's /sys and /proc are mounted.
     proc_root

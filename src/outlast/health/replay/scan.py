@@ -64,6 +64,11 @@ class Scanner:
             yield from self._block(data[start : end + 1])
         self._keep(data[end + 1 :])
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of a line whose end has not come; a line that is too long counts as read."""
+        return 0 if self._skipping else len(self._carry)
+
     def finish(self) -> Iterator[tuple[int, bytes]]:
         """The last line, where it has no end of line."""
         if self._carry:

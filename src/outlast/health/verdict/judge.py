@@ -127,7 +127,8 @@ def _absorb(
         case KernelLogCaughtUp():
             if state.kernel_log_lost:
                 state = after_gap(state, now)  # nobody read what was printed meanwhile
-            return msgspec.structs.replace(state, kernel_log_lost="", kernel_log_read=True), ()
+            read = msgspec.structs.replace(state, kernel_log_lost="", kernel_log_read=True)
+            return msgspec.structs.replace(read, kernel_log_source=reading.source), ()
         case MachineFacts():
             state = resumed(rebooted(state, reading.boot_id, now), reading.suspended_s, now)
             if state.instance_type != reading.instance_type:

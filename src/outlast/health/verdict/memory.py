@@ -207,6 +207,7 @@ def rebooted(state: JudgeState, boot_id: str, now: Moment) -> JudgeState:
         efa_complete=False,
         ports_complete=False,
         kernel_log_read=False,
+        kernel_log_source="",
         witness=None,
     )
 
@@ -254,6 +255,7 @@ def to_bytes(state: JudgeState) -> bytes:
         ports_complete=False,
         kernel_log_lost="",
         kernel_log_read=False,
+        kernel_log_source="",
         witness=None,
         gaps=0,
         untrusted=0,

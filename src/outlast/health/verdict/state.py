@@ -365,6 +365,8 @@ class JudgeState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """All expected ones have been seen in this boot, so a missing one is not just late."""
     kernel_log_lost: str = ""
     kernel_log_read: bool = False
+    kernel_log_source: str = ""
+    """Which way to the kernel log is open, where there are several."""
     gaps: int = 0
     untrusted: int = 0
     witness: float | None = None

@@ -229,7 +229,8 @@ def _monitor(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
         return Verdict.UNKNOWN, Reason.KERNEL_LOG_BLIND, f"{state.kernel_log_lost}{note}"
     if missing := _not_observed(state, now):
         return missing
-    return Verdict.HEALTHY, Reason.MONITOR_HEALTHY, f"NVML and the kernel log answer.{note}"
+    way = f" ({state.kernel_log_source})" if state.kernel_log_source else ""
+    return Verdict.HEALTHY, Reason.MONITOR_HEALTHY, f"NVML and the kernel log{way} answer.{note}"
 
 
 def _host(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:

@@ -50,6 +50,8 @@ class KernelLogCaughtUp(Reading, frozen=True, kw_only=True):
 
     replayed: int = 0
     """Records delivered since the opening."""
+    source: str = ""
+    """Which way to the log was opened, where there are several."""
 
 
 class KernelLogLost(Reading, frozen=True, kw_only=True):
