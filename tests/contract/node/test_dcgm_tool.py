@@ -269,9 +269,15 @@ async def test_the_tool_is_found_on_the_path(fake: FakeDcgmi, monkeypatch: pytes
     assert find_dcgmi() is None
 
 
-async def test_the_tool_of_a_mounted_machine_runs_in_its_root(tmp_path: Path) -> None:
-    """It needs that machine's libraries."""
+async def test_the_tool_of_a_mounted_machine_runs_in_its_root(
+    fake: FakeDcgmi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs that machine's libraries. Without one there the image's own is taken."""
+    monkeypatch.setenv("PATH", "/nowhere")
     assert find_dcgmi(tmp_path) is None
+    monkeypatch.setenv("PATH", str(fake.path.parent))
+    assert find_dcgmi(tmp_path) == (str(fake.path),)
+
     there = tmp_path / "usr/bin/dcgmi"
     there.parent.mkdir(parents=True)
     there.write_text("#!/bin/sh\n")
