@@ -227,3 +227,23 @@ def test_any_tail_gives_an_event_and_only_a_listed_one_leads(code: int, tail: st
     assert event.role is Role.UNEXPECTED or "No catalogue explains" not in event.summary
     if event.role is Role.UNEXPECTED:
         assert event.fault_class is FaultClass.TRANSIENT
+
+
+@pytest.mark.parametrize(
+    ("registers", "role"),
+    [
+        ("0x100000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0", Role.LEADER),
+        ("0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0", Role.INFORMATIONAL),
+        ("0x40800001, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0", Role.INFORMATIONAL),
+        ("0x1, 0x0, 0x1, 0x0, 0x0, 0x0, 0x0", Role.LEADER),
+        ("0x3, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0", Role.LEADER),
+        ("0x1, 0x0", Role.LEADER),
+        ("0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x", Role.LEADER),
+        ("0x0, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0", Role.LEADER),
+    ],
+)
+def test_bits_of_an_older_link_error_that_mean_nothing_are_recorded(registers: str, role: Role) -> None:
+    """Xid 74 blocks new work, unless all its bits are ones to ignore and every register was read."""
+    line = "NVRM: Xid (PCI:0000:d8:00): 74, pid=1, name=a, NVLink: fatal error detected on link 14({})"
+    event = event_of(line.format(registers))
+    assert (event.role, event.link, event.fault_class) == (role, 14, FaultClass.TRANSIENT)

@@ -29,6 +29,7 @@ from outlast.health.sources.facts import (
 from outlast.health.sources.xid import RECOVERY_ACTION_CHANGED
 from outlast.model.health import FaultClass, Scope, Subsystem
 
+NVLINK_ERROR: Final = 74
 CONTAINED: Final = 94
 UNCONTAINED: Final = 95
 RANK_UNCONTAINED: Final = 5
@@ -40,6 +41,12 @@ PROCESS_NAME_MAX: Final = 15
 """The kernel's own limit of a task's name."""
 
 _CHIP_UNIT: Final = re.compile(r"\bGPC (\d{1,3})\b(?:, TPC (\d{1,3})\b(?:, SM (\d{1,3})\b)?)?")
+_LINK: Final = re.compile(r"\blink (\d{1,3})(?!\d)", re.IGNORECASE)
+_REGISTERS: Final = re.compile(r"\blink \d{1,3} ?\((?:0x[0-9a-fA-F]{1,8}(?:, ?)?){1,8}\)")
+_REGISTER: Final = re.compile(r"0x([0-9a-fA-F]{1,8})")
+REGISTERS_MAX: Final = 8
+HARMLESS_BITS: Final = 1 << 0 | 1 << 23 | 1 << 30
+"""First register of Xid 74, NVIDIA's workflow for Hopper."""
 _SWITCH_DETAIL: Final = re.compile(r"\): \d{1,6}, (?:Data \{|Severity \d)")
 _UNLISTED: Final = "No catalogue explains this event, or the line was cut short."
 _CONTRADICTED: Final = "The severity in the line is not the one that the catalogue expects of it."
@@ -128,6 +135,7 @@ def _xid(fact: XidFact, catalogue: Catalogue) -> Event:
         previous_xid=fact.previous_xid,
         **_caller(fact),
         unit=_unit(fact.detail),
+        link=_link(fact.detail),
         summary=f"GPU {fact.address} reported Xid {fact.code}. {entry.text}",
     )
 
@@ -135,6 +143,20 @@ def _xid(fact: XidFact, catalogue: Catalogue) -> Event:
 def _caller(fact: XidFact) -> dict[str, Any]:
     known = fact.pid.isascii() and fact.pid.isdigit()
     return {"pid": int(fact.pid) if known else None, "process": fact.process[:PROCESS_NAME_MAX]}
+
+
+def _link(detail: str) -> int | None:
+    found = _LINK.search(detail)
+    return int(found[1]) if found is not None else None
+
+
+def _harmless(detail: str) -> bool:
+    """Whether all that Xid 74 reports are bits of its first register that NVIDIA says to ignore."""
+    found = _REGISTERS.search(detail)
+    if found is None:
+        return False
+    first, *others = (int(word, 16) for word in _REGISTER.findall(found[0])[:REGISTERS_MAX])
+    return first != 0 and first & ~HARMLESS_BITS == 0 and len(others) >= 4 and not any(others)
 
 
 def _unit(detail: str) -> str:
@@ -149,6 +171,14 @@ def _refined(fact: XidFact, entry: XidEntry) -> dict[str, Any]:
     """What the line itself says better than the table."""
     reset_asked = fact.reset or fact.drain_reset
     reset_denied = fact.reset is False and fact.drain_reset is False
+    if fact.code == NVLINK_ERROR and _harmless(fact.detail):
+        return {
+            "role": Role.INFORMATIONAL,
+            "rank": RANK_LAST,
+            "reason": Reason.RECORDED,
+            "proof": Proof.EXPIRY,
+            "expiry_s": nvswitch.RECORDED_EXPIRY_S,
+        }
     if fact.code == CONTAINED and reset_asked:
         return {
             "fault_class": FaultClass.RESET_CURES,
