@@ -134,6 +134,19 @@ def test_a_link_that_stays_down_is_cured_by_a_reset(scene: Scene) -> None:
     assert scene.status.faults == ()
 
 
+def test_links_of_all_gpus_that_go_down_are_no_eight_bad_boards(scene: Scene) -> None:
+    """One finding about the machine, and nobody is reset for it."""
+    for index in range(8):
+        links(scene, index, "0" * 18)
+    scene.poll(3)
+    fault = scene.fault
+    assert (fault.code, fault.scope, fault.fault_class) == ("nvlink/none", Scope.NODE, FaultClass.TRANSIENT)
+    for index in range(8):
+        links(scene, index, "1" * 18)
+    scene.poll(6)
+    assert scene.status.faults == ()
+
+
 def test_links_may_train_after_the_driver_came_up() -> None:
     """Nothing is said in the first five minutes, also not about links seen up before."""
     scene = Scene()

@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.checks.gpus import assessment, finding, known, peers, readable
+from outlast.health.checks.gpus import assessment, finding, known, of_node, peers, readable
 from outlast.health.finding import Assessment, Level
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Subsystem
-from outlast.model.observation import GpuDetail, GpuReading, GpuSurvey
+from outlast.model.observation import GpuReading, GpuSurvey
 from outlast.model.observation.gpu import link_device
 
 NAME: Final = "nvlink"
+LINKS_OF_NODE: Final = "NVLink"
 LINKS: Final = {
     "Tesla V100-SXM2-16GB": 6,
     "Tesla V100-SXM2-32GB": 6,
@@ -67,10 +68,14 @@ def run(view: View) -> Assessment | None:
         if detail is None or not detail.nvlinks or gpu.mig_enabled or gpu.mig_pending:
             continue
         judged.append(gpu)
-        level = _down(view, gpu, detail, gpus) or _errors(view, gpu, detail)
+    dark = [gpu for gpu in judged if not any(_states(gpu)) and links_expected(view, gpu, gpus)]
+    if len(dark) == len(judged) > 1:
+        return assessment(NAME, judged, [_none(len(dark))], also=(LINKS_OF_NODE,))
+    for gpu in judged:
+        level = _down(view, gpu, gpus) or _errors(view, gpu)
         if level is not None:
             bad.append(level)
-    return assessment(NAME, judged, bad)
+    return assessment(NAME, judged, bad, also=(LINKS_OF_NODE,))
 
 
 CHECK: Final = LevelCheck(NAME, "NVLink states and errors", frozenset({GpuSurvey}), run)
@@ -83,8 +88,26 @@ def links_expected(view: View, gpu: GpuReading, gpus: list[GpuReading]) -> int:
     return max(seen, LINKS.get(gpu.name, 0)) if seen else 0
 
 
-def _down(view: View, gpu: GpuReading, detail: GpuDetail, gpus: list[GpuReading]) -> Level | None:
-    states = detail.nvlinks or ()
+def _states(gpu: GpuReading) -> tuple[bool, ...]:
+    return (gpu.detail.nvlinks or ()) if gpu.detail is not None else ()
+
+
+def _none(gpus: int) -> Level:
+    """Boards do not fail all at once: a setting of the driver, the fabric manager or a switch did it."""
+    return of_node(
+        LINKS_OF_NODE,
+        "nvlink/none",
+        Reason.NVLINK_DOWN,
+        FaultClass.TRANSIENT,
+        RANK_DOWN,
+        f"No NVLink of any of the {gpus} GPUs is up",
+        subsystem=Subsystem.FABRIC,
+        polls=DOWN_POLLS,
+    )
+
+
+def _down(view: View, gpu: GpuReading, gpus: list[GpuReading]) -> Level | None:
+    states = _states(gpu)
     up, wanted = sum(states), links_expected(view, gpu, gpus)
     if up >= wanted:
         return None
@@ -102,9 +125,10 @@ def _down(view: View, gpu: GpuReading, detail: GpuDetail, gpus: list[GpuReading]
     )
 
 
-def _errors(view: View, gpu: GpuReading, detail: GpuDetail) -> Level | None:
+def _errors(view: View, gpu: GpuReading) -> Level | None:
+    errors = gpu.detail.nvlink_errors if gpu.detail is not None else {}
     for name, limit in LIMITS.items():
-        for link in range(len(detail.nvlink_errors.get(name, ()))):
+        for link in range(len(errors.get(name, ()))):
             grown = view.grown(link_device(gpu.pci_address, link), f"nvlink_{name}", WINDOW_S)
             if grown is not None and grown >= limit:
                 what = f"{grown} {name.replace('_', ' ')} errors on NVLink {link}"

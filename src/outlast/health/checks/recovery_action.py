@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
+from outlast.health.checks.gpus import driver_absent
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
@@ -76,7 +77,7 @@ domain, 6 bus reset, 7 system reboot."""
 
 def run(view: View) -> Assessment | None:
     """A finding for each GPU that asks for something."""
-    if view.gpu is None:
+    if view.gpu is None or driver_absent(view):
         return None
     read = [gpu for gpu in view.gpu.gpus if gpu.recovery_action is not None]
     bad = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
+from outlast.health.checks.gpus import driver_absent
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
@@ -20,7 +21,7 @@ RANK_PENDING: Final = 8
 
 def run(view: View) -> Assessment | None:
     """A finding for each GPU with a failed or a waiting remap; failed hides waiting."""
-    if view.gpu is None:
+    if view.gpu is None or driver_absent(view):
         return None
     read = [gpu for gpu in view.gpu.gpus if gpu.remap_failed is not None or gpu.remap_pending is not None]
     bad = []
