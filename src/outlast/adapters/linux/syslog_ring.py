@@ -145,11 +145,7 @@ class _Picture:
                 new, gap = lines[start:], ""
             else:
                 new = [line for line in lines if self._is_later(line)]
-                gap = (
-                    "the kernel's ring turned over or was cleared between two looks; what was lost is unknown"
-                )
-                if not self._known:
-                    gap = ""
+                gap = TURNED_OVER if self._known else ""
         self._known = tuple(lines[-KNOWN_LINES:]) or self._known
         return new, gap
 
