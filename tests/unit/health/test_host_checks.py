@@ -121,7 +121,8 @@ def test_nvswitches_without_a_fabric_manager_are_a_service_to_start() -> None:
 
 
 @pytest.mark.parametrize(
-    "harmless", ["no switches", "no driver", "virtual machine", "own processes only", "other services"]
+    "harmless",
+    ["no switches", "no driver", "virtual machine", "own processes only", "other services", "links off"],
 )
 def test_a_machine_that_needs_no_fabric_manager_misses_none(harmless: str) -> None:
     """Or one where nobody could see it."""
@@ -131,6 +132,9 @@ def test_a_machine_that_needs_no_fabric_manager_misses_none(harmless: str) -> No
     for address, switch in scene.hardware.nvswitches.items():
         scene.hardware.nvswitches[address] = msgspec.structs.replace(switch, driver=driver)
     scene.processes.whole_machine = harmless != "own processes only"
+    if harmless == "links off":
+        for address in scene.hardware.gpus:
+            scene.hardware.change_detail(address, nvlinks=())
     assert not {IMEX, PERSISTENCE_DAEMON} & scene.processes.services
     scene.look(20)
     assert scene.codes == set()

@@ -39,6 +39,7 @@ def test_a_machine_with_infiniband_is_judged() -> None:
     scene = infiniband()
     assert scene.says(RDMA) == ("Healthy", "RdmaHealthy")
     assert "8 of 8 InfiniBand and RoCE ports are active" in scene.verdict(RDMA).message
+    assert (scene.status.rdma_found, scene.status.rdma_expected) == (8, 8)
     assert scene.status.state == "Healthy"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.finding import Assessment, Level, Proof
+from outlast.health.finding import Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import ProcessSurvey
@@ -38,6 +38,9 @@ def run(view: View) -> Assessment | None:
         return None
     if FABRIC_MANAGER in survey.services:
         return Assessment(check=NAME)
+    if _links_are_switched_off(view):
+        note = Note(subsystem=Subsystem.FABRIC, text="NVLink is switched off, so no fabric manager is missed")
+        return Assessment(check=NAME, notes=(note,))
     text = f"{len(switches)} NVSwitches and no {FABRIC_MANAGER} process"
     level = Level(
         code="fabric/manager-down",
@@ -57,3 +60,11 @@ def run(view: View) -> Assessment | None:
 
 
 CHECK: Final = LevelCheck(NAME, "NVIDIA services that the machine needs", frozenset({ProcessSurvey}), run)
+
+
+def _links_are_switched_off(view: View) -> bool:
+    """The driver was asked and shows no NVLink on any GPU (NVreg_NvLinkDisable); MIG hides links too."""
+    gpus = [gpu for gpu in (view.gpu.gpus if view.gpu else ()) if not gpu.error]
+    return bool(gpus) and all(
+        gpu.detail is not None and not gpu.detail.nvlinks and gpu.mig_enabled is False for gpu in gpus
+    )

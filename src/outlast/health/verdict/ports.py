@@ -57,3 +57,11 @@ def active_ports(state: JudgeState) -> int | None:
         for port in device.ports
         if port.state == ACTIVE and device.port_key(port.number) in known
     )
+
+
+def devices(state: JudgeState) -> tuple[int, int]:
+    """How many of the devices with remembered ports are there, and how many there should be."""
+    survey = state.surveys.get(RdmaSurvey.source)
+    known = {port.device for port in state.known_ports}
+    here = {device.pci_address for device in survey.devices} if isinstance(survey, RdmaSurvey) else set()
+    return len(known & here), len(known)

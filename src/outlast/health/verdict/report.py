@@ -13,7 +13,7 @@ from outlast.health.catalogue import Catalogue
 from outlast.health.checks.efa_presence import working
 from outlast.health.finding import PROOF_TEXT, Proof
 from outlast.health.reasons import Reason
-from outlast.health.verdict import vouching
+from outlast.health.verdict import ports, vouching
 from outlast.health.verdict.inventory import expected
 from outlast.health.verdict.state import FaultCode, JudgeState, Moment, OpenFault, Standing, Suspicion
 from outlast.model.cluster import Condition
@@ -85,6 +85,8 @@ def status(
     found = sum(1 for gpu in gpus if gpu.present)
     faults = sorted(state.faults, key=_badness)
     shown = tuple(published_fault(fault) for fault in faults[:FAULTS_MAX])
+    efa = len(working(state.pci)) if state.pci else 0
+    rdma = (efa, wanted.efa) if efa or wanted.efa else ports.devices(state)
     return NodeHealthStatus(
         boot_id=state.boot_id,
         checked_at=state.checked_at,
@@ -92,8 +94,8 @@ def status(
         gpus_found=found,
         gpus_expected=wanted.gpus,
         gpu_count=f"{found}/{wanted.gpus}",
-        rdma_found=len(working(state.pci)) if state.pci else 0,
-        rdma_expected=wanted.efa,
+        rdma_found=rdma[0],
+        rdma_expected=rdma[1],
         gpus=gpus,
         verdicts=published,
         faults=shown,
