@@ -19,7 +19,7 @@ from outlast.agent.sources import survey_gpus
 from outlast.health.catalogue import Catalogue
 from outlast.health.sources import kernel_text
 from outlast.health.sources.facts import DriverLoadedFact
-from outlast.health.sources.kernel_text import OffBusMemory
+from outlast.health.sources.kernel_text import LineMemory
 from outlast.health.verdict import Judgement, JudgeState, Moment, Settings, judge, restore
 from outlast.health.verdict.judge import Input
 from outlast.health.verdict.state import INITIALIZING_S, LevelState
@@ -259,7 +259,7 @@ class Look:
 
     def _note_driver_start(self, record: KernelRecord) -> None:
         """Devices may arrive late after the driver was loaded; the judge only counts that for live lines."""
-        fact, _ = kernel_text.read(record, OffBusMemory())
+        fact, _ = kernel_text.read(record, LineMemory())
         if isinstance(fact, DriverLoadedFact):
             quiet_from = record.timestamp_us / 1_000_000 + INITIALIZING_S
             if quiet_from > self._state.quiet_from:

@@ -188,7 +188,7 @@ def read_line(line: str, catalogue: Catalogue) -> tuple[Fact, Event]:
         # A tracepoint prints the same line without the driver's name.
         text = f"NVRM: {text[max(text.find('Xid ('), 0) :]}"
     record = KernelRecord(sequence=0, timestamp_us=0, priority=4, flags="-", text=text)
-    fact, _ = kernel_text.read(record, kernel_text.OffBusMemory())
+    fact, _ = kernel_text.read(record, kernel_text.LineMemory())
     event = kernel_log.run(fact, catalogue) if fact is not None else None
     if fact is None or event is None:
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -274,6 +275,18 @@ def test_corrected_errors_are_a_note_until_there_are_very_many() -> None:
     scene.line("EDAC MC0: 100 CE memory read error on A1 (channel:0 slot:0)")
     assert scene.says(Subsystem.HOST) == ("Faulty", "HostMemoryError")
     assert scene.fault.fault_class is FaultClass.TRANSIENT
+
+
+@pytest.mark.parametrize(("age_s", "verdict"), [(60, "Unknown"), (3600, "Healthy")])
+def test_what_the_log_tells_of_long_ago_and_ended_by_itself_is_no_news(age_s: int, verdict: str) -> None:
+    """An agent that starts for the first time does not block a node for a shortage of memory an hour ago."""
+    killed = "Out of memory: Killed process 22222 (x) total-vm:1kB, anon-rss:1kB, file-rss:0kB"
+    scene = Scene()
+    scene.wait(10_000)
+    scene.poll()
+    printed = record(killed, 1, int((scene.uptime_s - age_s) * 1e6))
+    scene.tell(msgspec.structs.replace(printed, replayed=True))
+    assert scene.says(Subsystem.HOST)[0] == verdict
 
 
 def test_one_broken_disk_is_one_fault() -> None:

@@ -25,7 +25,7 @@ from outlast.health.sources.facts import (
     XidFact,
     normalise,
 )
-from outlast.health.sources.kernel_text import OffBusMemory, interesting, read, trusted
+from outlast.health.sources.kernel_text import LineMemory, interesting, read, trusted
 from outlast.model.health import FaultClass
 from outlast.model.observation import KernelRecord
 from tests.unit.health.builders import USER, record
@@ -49,7 +49,7 @@ def samples() -> list[list[str]]:
 
 def fact_of(text: str) -> Fact | None:
     printed = record(text)
-    return read(printed, OffBusMemory())[0] if interesting(printed) else None
+    return read(printed, LineMemory())[0] if interesting(printed) else None
 
 
 def event_of(text: str) -> Event | None:
@@ -120,7 +120,7 @@ def test_the_three_forms_of_the_off_bus_text_are_one_fact() -> None:
         "NVRM: fallen off the bus and is not responding to commands."
     )
     whole = fact_of(text)
-    memory, pieces = OffBusMemory(), []
+    memory, pieces = LineMemory(), []
     for line in text.split("\n"):
         fact, memory = read(record(line), memory)
         pieces.append(fact)
@@ -133,7 +133,7 @@ def test_the_three_forms_of_the_off_bus_text_are_one_fact() -> None:
 
 def test_an_off_bus_text_without_its_end_is_forgotten() -> None:
     """The first of three lines alone means nothing, and does not wait for ever."""
-    fact, memory = read(record("NVRM: The NVIDIA GPU 0000:b3:00.0"), OffBusMemory())
+    fact, memory = read(record("NVRM: The NVIDIA GPU 0000:b3:00.0"), LineMemory())
     assert fact is None
     for _ in range(5):
         _, memory = read(record("NVRM: something else"), memory)
@@ -222,7 +222,7 @@ def test_only_the_kernels_own_facility_is_trusted() -> None:
 def test_no_text_is_too_strange(text: str) -> None:
     """Any text is read without an exception, and what comes out is bounded."""
     for candidate in (text, f"NVRM: Xid (PCI:0000:01:00): 79{text}", f"NVRM: {text}", f"SXid ({text}"):
-        fact, _ = read(KernelRecord(sequence=1, timestamp_us=1, priority=4, text=candidate), OffBusMemory())
+        fact, _ = read(KernelRecord(sequence=1, timestamp_us=1, priority=4, text=candidate), LineMemory())
         if fact is not None:
             assert len(fact.text) <= FACT_TEXT_MAX + len("NVRM: ")
             EVENT_CHECKS[0].run(fact, builtin())
@@ -235,7 +235,7 @@ def test_a_line_of_a_megabyte_is_read_in_bounded_time(filler: str) -> None:
     fact = xid_of(text)
     assert fact.code == 13
     assert len(fact.text) <= FACT_TEXT_MAX + len("NVRM: ")
-    assert read(record(filler * (1024 * 1024 // len(filler))), OffBusMemory())[0] is None
+    assert read(record(filler * (1024 * 1024 // len(filler))), LineMemory())[0] is None
 
 
 def test_nvlink_severity_decides_between_record_and_fault() -> None:

@@ -19,7 +19,7 @@ ROWS = builtin().nvlink5
 
 def event_of(line: str) -> Event:
     """What the check makes of one line."""
-    fact, _ = kernel_text.read(record(line), kernel_text.OffBusMemory())
+    fact, _ = kernel_text.read(record(line), kernel_text.LineMemory())
     assert isinstance(fact, XidFact)
     event = kernel_log.run(fact, builtin())
     assert event is not None
@@ -174,7 +174,7 @@ SWITCH = "nvidia-nvswitch3: SXid (PCI:0000:04:00.0): {}"
 )
 def test_switch_codes(text: str, role: Role, fault_class: FaultClass) -> None:
     """The table's class, refined by the word in the line; a detail line opens nothing."""
-    fact, _ = kernel_text.read(record(SWITCH.format(text)), kernel_text.OffBusMemory())
+    fact, _ = kernel_text.read(record(SWITCH.format(text)), kernel_text.LineMemory())
     assert fact is not None
     event = kernel_log.run(fact, builtin())
     assert event is not None
@@ -187,7 +187,7 @@ def test_every_switch_code_is_judged(entry) -> None:  # type: ignore[no-untyped-
     """What can be fatal leads when the line says so and covers the node; the rest is recorded."""
     said = "Non-fatal" if entry.severity == "non-fatal" else "Fatal"
     fact, _ = kernel_text.read(
-        record(SWITCH.format(f"{entry.code:05d}, {said}, Link 2 x")), kernel_text.OffBusMemory()
+        record(SWITCH.format(f"{entry.code:05d}, {said}, Link 2 x")), kernel_text.LineMemory()
     )
     assert fact is not None
     event = kernel_log.run(fact, builtin())

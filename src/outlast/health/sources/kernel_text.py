@@ -232,6 +232,4 @@ def _sxid(record: KernelRecord, start: int) -> SxidFact | None:
     )
 
 
-OffBusMemory = LineMemory
-
-__all__ = ["LITERALS", "LineMemory", "OffBusMemory", "interesting", "normalise", "read", "trusted"]
+__all__ = ["LITERALS", "LineMemory", "interesting", "normalise", "read", "trusted"]

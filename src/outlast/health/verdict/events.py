@@ -9,7 +9,7 @@ import msgspec
 
 from outlast.health.catalogue import Catalogue
 from outlast.health.checks import EVENT_CHECKS
-from outlast.health.finding import Event, Role
+from outlast.health.finding import Event, Proof, Role
 from outlast.health.sources import kernel_text
 from outlast.health.sources.facts import DriverLoadedFact, Fact
 from outlast.health.verdict import peers, repeats, wedge
@@ -31,6 +31,7 @@ from outlast.model.health import FaultClass
 from outlast.model.observation import KernelRecord
 
 RECOVERY_CHANGED = "xid/154"
+MICROSECOND = 1_000_000
 
 
 def absorb_record(state: JudgeState, record: KernelRecord, catalogue: Catalogue, now: Moment) -> JudgeState:
@@ -49,9 +50,15 @@ def absorb_record(state: JudgeState, record: KernelRecord, catalogue: Catalogue,
     state = _note(state, fact, now)
     for check in EVENT_CHECKS:
         event = check.run(fact, catalogue)
-        if event is not None:
+        if event is not None and not _long_over(event, now):
             state = _absorb_event(state, event, now)
     return state
+
+
+def _long_over(event: Event, now: Moment) -> bool:
+    """Found in the log's past, and older than what would have ended it by now."""
+    age_s = now.monotonic - event.timestamp_us / MICROSECOND
+    return event.replayed and event.proof is Proof.EXPIRY and 0 < event.expiry_s <= age_s
 
 
 def release_due(state: JudgeState, now: Moment) -> JudgeState:

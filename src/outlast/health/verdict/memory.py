@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from outlast.health.counters import rebaselined
-from outlast.health.sources.kernel_text import OffBusMemory
+from outlast.health.sources.kernel_text import LineMemory
 from outlast.health.verdict.faults import most_telling
 from outlast.health.verdict.state import (
     FAULTS_KEPT_MAX,
@@ -185,7 +185,7 @@ def rebooted(state: JudgeState, boot_id: str, now: Moment) -> JudgeState:
         unexplained=(),
         checked_at=None,
         first_start=True,
-        off_bus=OffBusMemory(),
+        off_bus=LineMemory(),
         pci=None,
         gpu=None,
         surveys={},
@@ -231,7 +231,7 @@ def to_bytes(state: JudgeState) -> bytes:
         state,
         settings=Settings(),
         levels=(),
-        off_bus=OffBusMemory(),
+        off_bus=LineMemory(),
         pci=None,
         gpu=None,
         surveys={},

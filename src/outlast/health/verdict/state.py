@@ -16,7 +16,7 @@ from outlast.health.checks.declaration import KnownGpu, KnownPort
 from outlast.health.counters import CounterBook
 from outlast.health.finding import Event, Level, Note, Proof, Role
 from outlast.health.reasons import Reason
-from outlast.health.sources.kernel_text import OffBusMemory
+from outlast.health.sources.kernel_text import LineMemory
 from outlast.model.cluster import Condition
 from outlast.model.health import (
     FAULTS_MAX,
@@ -342,7 +342,7 @@ class JudgeState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # Not kept over a restart of the process:
     first_start: bool = True
     """No earlier process of ours judged this boot, so what the log already holds is history."""
-    off_bus: OffBusMemory = OffBusMemory()
+    off_bus: LineMemory = LineMemory()
     pci: PciSurvey | None = None
     gpu: GpuSurvey | None = None
     surveys: dict[str, Survey] = {}
