@@ -208,6 +208,46 @@ def test_ports_that_became_a_bond_are_not_missed() -> None:
     scene.rdma.devices = {"mlx5_bond_0": roce_device("mlx5_bond_0", first, "eth1", rate_gbps=800.0)}
     scene.look(10)
     assert scene.codes == set()
+    assert "1 of 1 InfiniBand and RoCE ports are active" in scene.verdict(RDMA).message
+
+
+def test_a_driver_that_is_upgraded_lets_go_of_all_devices_and_drains_nobody() -> None:
+    """Of InfiniBand as of EFA: all without a driver is software."""
+    scene = infiniband()
+    scene.rdma.devices.clear()
+    for address, nic in scene.hardware.nics.items():
+        scene.hardware.nics[address] = msgspec.structs.replace(nic, driver="")
+    scene.look(8)
+    assert {fault.fault_class for fault in scene.status.faults} == {FaultClass.TRANSIENT}
+
+    cloud = efa()
+    cloud.hardware.efa_unbound = set(cloud.hardware.efa)
+    cloud.look(2)
+    assert (cloud.fault.code, cloud.fault.fault_class) == ("efa/unbound", FaultClass.TRANSIENT)
+
+
+def test_functions_that_all_moved_on_the_bus_are_the_same_devices() -> None:
+    """A virtual machine that was started on another host."""
+    scene = infiniband(4)
+    scene.rdma.devices = {f"mlx5_{n}": infiniband_device(f"mlx5_{n}", f"0{n}01:00:00.0") for n in range(4)}
+    scene.hardware.nics.clear()
+    for device in scene.rdma.devices.values():
+        scene.plug(device)
+    scene.look(10)
+    assert scene.codes == set()
+    assert "4 of 4 InfiniBand and RoCE ports are active" in scene.verdict(RDMA).message
+
+
+def test_a_device_without_a_cable_stands_in_for_none_that_is_gone() -> None:
+    """Others are where they were, so the one that is not is missing."""
+    idle = infiniband_device("mlx5_9", "0000:f0:00.0")
+    down = (msgspec.structs.replace(idle.ports[0], state="DOWN", physical_state="Polling"),)
+    devices = [infiniband_device(f"mlx5_{n}", IB[n]) for n in range(2)]
+    scene = Around(rdma=[*devices, msgspec.structs.replace(idle, ports=down)])
+    del scene.rdma.devices["mlx5_0"]
+    del scene.hardware.nics[IB[0]]
+    scene.look(6)
+    assert scene.says(RDMA) == ("Faulty", "NicMissing")
 
 
 # --- errors of links

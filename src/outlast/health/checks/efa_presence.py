@@ -50,7 +50,8 @@ def run(view: View) -> Assessment | None:
     level = Level(
         code="efa/unbound" if only_unbound else "efa/missing",
         reason=Reason.NIC_DRIVER_UNBOUND if only_unbound else Reason.EFA_MISSING,
-        fault_class=FaultClass.REBOOT_CURES,
+        # All at once is a driver that is not loaded: software, and no reboot brings it.
+        fault_class=FaultClass.REBOOT_CURES if found or not only_unbound else FaultClass.TRANSIENT,
         subsystem=Subsystem.RDMA,
         scope=Scope.NODE,
         rank=RANK,

@@ -30,15 +30,17 @@ def run(view: View) -> Assessment | None:
     if view.pci is None or not view.pci.readable:
         return None
     here = {device.pci_address: device for device in survey.devices}
-    bonded = {_slot(address) for address, device in here.items() if BOND in device.name}
+    bonded = {slot_of(address) for address, device in here.items() if BOND in device.name}
     bad = []
     known: dict[str, KnownPort] = {}
     for port in view.expected.known_ports:
         known.setdefault(port.device, port)
+    # A driver that is upgraded lets go of all its devices at once; a device that fails is one of several.
+    bound = {device.driver for device in view.pci.nics}
     for address, port in known.items():
-        if address in here or _slot(address) in bonded:
+        if address in here or slot_of(address) in bonded:
             continue
-        level = _missing(port, view.pci)
+        level = _missing(port, view.pci, alone=port.driver in bound)
         if level is not None:
             bad.append(level)
     return Assessment(check=NAME, bad=tuple(bad))
@@ -47,11 +49,12 @@ def run(view: View) -> Assessment | None:
 CHECK: Final = LevelCheck(NAME, "InfiniBand and RoCE devices", frozenset({RdmaSurvey}), run)
 
 
-def _slot(address: str) -> str:
+def slot_of(address: str) -> str:
+    """A PCI address without its function: functions of one slot are one board."""
     return address.rpartition(".")[0]
 
 
-def _missing(port: KnownPort, pci: PciSurvey) -> Level | None:
+def _missing(port: KnownPort, pci: PciSurvey, *, alone: bool) -> Level | None:
     function = next((device for device in pci.nics if device.address == port.device), None)
     if function is not None and function.driver == VM_DRIVER:
         return None
@@ -60,7 +63,7 @@ def _missing(port: KnownPort, pci: PciSurvey) -> Level | None:
         how = "is gone from the PCI bus" if function is None else "is silent on the PCI bus"
         return _level("nic/missing", Reason.NIC_MISSING, port, f"{what} {how}")
     if not function.driver:
-        return _level("nic/unbound", Reason.NIC_DRIVER_UNBOUND, port, f"{what} has no driver")
+        return _level("nic/unbound", Reason.NIC_DRIVER_UNBOUND, port, f"{what} has no driver", weak=not alone)
     text = f"the driver {function.driver} offers no RDMA device for {port.name} ({port.device})"
     return _level("nic/no-rdma", Reason.NIC_DRIVER_UNBOUND, port, text, weak=True)
 

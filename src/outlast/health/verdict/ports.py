@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from outlast.health.checks.declaration import KnownPort
+from outlast.health.checks.rdma_presence import BOND, slot_of
 from outlast.health.verdict.state import JudgeState
 from outlast.model.observation import RdmaSurvey
 from outlast.model.observation.rdma import ACTIVE
@@ -20,7 +21,7 @@ PORTS_MAX: Final = 64
 
 def learn_ports(state: JudgeState, survey: RdmaSurvey) -> JudgeState:
     """Remember the ports that are active now; `ports_complete` once all remembered ones were seen so."""
-    known = {port.place: port for port in state.known_ports}
+    known = {port.place: port for port in _still_here(state.known_ports, survey)}
     active = set()
     for device in survey.devices:
         if device.is_efa or not device.pci_address:
@@ -43,6 +44,21 @@ def learn_ports(state: JudgeState, survey: RdmaSurvey) -> JudgeState:
     if ports == state.known_ports and complete == state.ports_complete:
         return state
     return msgspec.structs.replace(state, known_ports=ports, ports_complete=complete)
+
+
+def _still_here(known: tuple[KnownPort, ...], survey: RdmaSurvey) -> tuple[KnownPort, ...]:
+    """Without those that are the same device under another address: moved as a whole, or part of a bond.
+
+    A virtual machine that starts on another host may find all its functions elsewhere on the bus. As long as
+    one is where it was, those that are not are missing.
+    """
+    here = {device.pci_address: device for device in survey.devices if device.pci_address}
+    bonded = {slot_of(address) for address, device in here.items() if BOND in device.name}
+    kept = tuple(port for port in known if port.device in here or slot_of(port.device) not in bonded)
+    wanted = {port.device for port in kept}
+    others = sum(1 for device in here.values() if not device.is_efa)
+    moved = bool(wanted) and wanted.isdisjoint(here) and others >= len(wanted)
+    return () if moved else kept
 
 
 def active_ports(state: JudgeState) -> int | None:
