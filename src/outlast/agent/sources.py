@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from outlast.adapters.linux.guarded_files import GuardedFiles
 from outlast.adapters.linux.host import LinuxHost
 from outlast.adapters.linux.processes import ProcProcesses
 from outlast.adapters.linux.rdma import SysfsRdma
@@ -43,11 +44,15 @@ class Places:
 def build(places: Places, clock: Clock) -> tuple[Polled, ...]:
     """Every polled source that this machine may have; one that has nothing to look at says so itself."""
     return (
-        Polled(SysfsRdma(places.host_root, clock=clock), RDMA_INTERVAL_S, "RDMA"),
+        Polled(_rdma(places, clock), RDMA_INTERVAL_S, "RDMA"),
         Polled(ProcProcesses(places.proc_root, clock=clock), PROCESSES_INTERVAL_S, "processes"),
         Polled(LinuxHost(places.host_root, places.proc_root), HOST_INTERVAL_S, "host"),
         *_dcgm(places, clock),
     )
+
+
+def _rdma(places: Places, clock: Clock) -> SysfsRdma:
+    return SysfsRdma(places.host_root, clock=clock, files=GuardedFiles(proc=places.proc_root))
 
 
 def _dcgm(places: Places, clock: Clock) -> tuple[Polled, ...]:

@@ -91,7 +91,7 @@ class ProcProcesses:
         self._clock = clock
         self._tasks_max = tasks_max
         self._owners_max = owners_max
-        self._files = files if files is not None else GuardedFiles(deadline_s=STACK_DEADLINE_S)
+        self._files = files if files is not None else GuardedFiles(deadline_s=STACK_DEADLINE_S, proc=proc)
         self._sleepers: dict[tuple[int, int, int], _Sleeper] = {}
         self._owned: dict[int, _Owned] = {}
         self._resume_at = 0
