@@ -81,7 +81,7 @@ def page(text: str) -> Line | None:
 
 RULES: Final = (
     rule("[Hardware Error]", "Error]: Error]", hardware_error),
-    rule("mce: ", "mce:", hardware_error),
+    rule("mce: Unc", "mce:", hardware_error),
     rule("EDAC MC", "EDAC", edac),
     rule("Memory failure: ", "failure:", page),
 )

@@ -32,6 +32,10 @@ _DPC: Final = re.compile(
 _GONE: Final = re.compile(
     rf"{_WHO}(?:pciehp: )?Slot\((?P<slot>[^)\s]{{1,16}})\): (?:Link Down|Card not present)"
 )
+_INACCESSIBLE: Final = re.compile(
+    rf"{_WHO}(?:Unable to|[Cc]an't|can't) change power state from D3\w{{0,4}} to D0[ ,(]{{1,2}}"
+    r"(?:config space |device )inaccessible"
+)
 
 
 def _kind(found: re.Match[str]) -> str:
@@ -81,9 +85,16 @@ def port(text: str) -> Line | None:
     return received(text)
 
 
+def power(text: str) -> Line | None:
+    """A device that does not even answer to being woken up."""
+    found = _INACCESSIBLE.search(text)
+    return _line("pcie/inaccessible", found) if found else None
+
+
 RULES: Final = (
     rule("AER: ", "AER:", received),
     rule("PCIe Bus Error", "PCIe", received),
     rule("pcieport ", "pcieport", port),
+    rule("inaccessible", "inaccessible inaccessible)", power),
     rule(":pcie0", "dpc pciehp", port),
 )

@@ -137,7 +137,8 @@ def io_error(text: str) -> Line | None:
 
 
 RULES: Final = (
-    rule("nvme", "nvme I/O", nvme),
+    rule("nvme nvme", "nvme", nvme),
+    rule("I/O Error (sct", "I/O", nvme),
     rule("-fs error", "error", ext4),
     rule("XFS (", "XFS", xfs),
     rule("BTRFS", "BTRFS BTRFS:", btrfs),

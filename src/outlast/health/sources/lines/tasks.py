@@ -132,7 +132,7 @@ RULES: Final = (
     rule("BUG", "BUG BUG:", bug),
     rule("[#", "Oops: [#1] [#2] [#3] [#4] [#5] [#6] [#7] [#8] [#9]", died),
     rule("LOCKUP", "LOCKUP", hard),
-    rule("rcu", "stall stalls", rcu),
+    rule("d stall", "stall stalls", rcu),
     rule("Kernel panic", "panic", panic),
     rule("ut of memory", "memory memory:", out_of_memory),
     rule("oom-kill:", "", out_of_memory),
