@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import NoReturn
 
@@ -20,11 +18,12 @@ from outlast.adapters.linux.pci import SysfsPciBus
 from outlast.adapters.linux.state_file import AtomicFile
 from outlast.adapters.nvml.reader import NvmlReader
 from outlast.agent.agent import Agent
+from outlast.agent.config import Config
 from outlast.agent.ending import leave, until_signal
 from outlast.agent.kernel_source import kernel_source
 from outlast.agent.lock import only_agent
 from outlast.agent.options import Options
-from outlast.agent.sources import DCGM_AUTO, Places, build
+from outlast.agent.sources import Places, build
 from outlast.health.catalogue import Catalogue, CatalogueError, load
 from outlast.health.verdict import Settings
 from outlast.model.names import AGENT_FIELD_MANAGER
@@ -34,29 +33,6 @@ log = structlog.get_logger("outlast.agent")
 
 class StartError(Exception):
     """The agent cannot start as asked; `str()` is one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """The command line, as data."""
-
-    node_name: str
-    kubeconfig: Path | None
-    namespace: str
-    kernel_log: str
-    host_root: Path
-    proc_root: Path
-    state_dir: Path
-    poll_interval_s: float
-    heartbeat_s: float
-    lease_renew_s: float
-    expected_gpus: int | None
-    expected_efa: int | None
-    catalogues: tuple[Path, ...]
-    note: str
-    trust_user_records: bool
-    dcgm: str = DCGM_AUTO
-    dcgm_exporter: str = ""
 
 
 def run(config: Config) -> NoReturn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +12,6 @@ from cyclopts import Parameter, validators
 from outlast.agent.options import HEARTBEAT_S, LEASE_RENEW_S, POLL_INTERVAL_S
 from outlast.cli import UserError
 from outlast.cli.catalogues import CatalogueFiles
-from outlast.cli.event_log import write_events_to_stderr
 from outlast.model.names import SYSTEM_NAMESPACE
 
 _PositiveSeconds = Annotated[float, Parameter(validator=validators.Number(gt=0, lte=86_400))]
@@ -86,8 +87,7 @@ def agent(
         )
     if not dcgm or dcgm.startswith("-") or len(dcgm.split()) != 1:
         raise UserError(f"--dcgm wants auto, off or HOST:PORT, not {dcgm!r}.")
-    write_events_to_stderr()
-    from outlast.agent.main import Config, StartError, run
+    from outlast.agent.config import Config
 
     config = Config(
         node_name=node_name,
@@ -108,7 +108,5 @@ def agent(
         dcgm=dcgm,
         dcgm_exporter=dcgm_exporter,
     )
-    try:
-        run(config)
-    except StartError as error:
-        raise UserError(str(error)) from error
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "outlast.agent", config.to_json()])  # noqa: S606 - ourselves

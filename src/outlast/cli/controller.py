@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from outlast.adapters.event_log import write_events_to_stderr
 from outlast.cli import UserError
-from outlast.cli.event_log import write_events_to_stderr
 from outlast.model.names import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
