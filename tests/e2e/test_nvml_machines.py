@@ -89,7 +89,7 @@ class Node:
             PciDevice(address=address, vendor=0x10DE, device=0x2330, class_code=0x0302, driver=self.driver)
             for address in self.nvml.addresses()
         )
-        return PciSurvey(gpus=gpus, driver_loaded=self.driver == "nvidia")
+        return PciSurvey(gpus=gpus, driver_loaded=self.driver == "nvidia", driver_module_version="580.95.05")
 
     def _tell(self, *readings: object) -> Judgement:
         answer = judge(self.state, readings, self._now, builtin())
@@ -109,8 +109,10 @@ def make(tmp_path: Path) -> Iterator[Make]:
     """Makes nodes, and ends their workers."""
     made: list[Node] = []
 
-    def node(model: str, gpus: int, *, old_driver: bool = False) -> Node:
+    def node(model: str, gpus: int, *, old_driver: bool = False, installed: str = "") -> Node:
         nvml = FakeNvml(tmp_path, old_driver=old_driver).machine(model, gpus=gpus)
+        if installed:
+            nvml.install(tmp_path / "lib", installed)
         reader = NvmlReader(
             clock=RealTime(),
             environment=nvml.environment,
@@ -478,6 +480,25 @@ async def test_a_mismatch_waits_for_the_next_drain(make: Make) -> None:
     assert node.codes == ["driver/mismatch"]
     assert node.fault_class is FaultClass.TRANSIENT
     assert node.says(Subsystem.MONITOR) == ("Faulty", "RebootNeeded")
+
+
+async def test_libraries_replaced_under_a_running_worker_are_seen(make: Make, tmp_path: Path) -> None:
+    """The worker goes on with what it loaded, as running programs do; the name on disk tells of the next."""
+    node = make("H100", 2, installed="580.95.05")
+    await node.settle()
+    assert node.survey.library_version == "580.95.05"
+
+    node.nvml.install(tmp_path / "lib", "580.105.08")
+    await node.poll(4)
+
+    assert node.survey.complete
+    assert node.codes == ["driver/mismatch"]
+    assert node.fault_class is FaultClass.TRANSIENT
+    assert "580.95.05" in node.answer.status.faults[0].summary
+    assert "580.105.08" in node.answer.status.faults[0].summary
+    node.nvml.install(tmp_path / "lib", "580.95.05")
+    await node.poll(6)
+    assert node.codes == []
 
 
 @pytest.mark.parametrize("code", [4, 12])

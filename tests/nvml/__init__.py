@@ -141,6 +141,15 @@ class FakeNvml:
         """What a process needs to load the fake instead of the driver's library; set it before exec."""
         return {"LD_LIBRARY_PATH": str(self._library.parent), "OUTLAST_FAKE_NVML": str(self._script)}
 
+    def install(self, folder: Path, version: str) -> None:
+        """Put the library into a folder of its own under a version's name, as a driver package does."""
+        folder.mkdir(exist_ok=True)
+        shutil.copy(self._library, folder / f"libnvidia-ml.so.{version}")
+        link = folder / f"{LIBRARY}.new"
+        link.symlink_to(f"libnvidia-ml.so.{version}")
+        link.replace(folder / LIBRARY)
+        self._library = folder / LIBRARY
+
     @staticmethod
     def address(gpu: int) -> str:
         """The PCI address of a GPU, as sysfs writes it."""

@@ -57,6 +57,7 @@ class _Answer(msgspec.Struct):
     gpu: GpuReading | None = None
     done: bool = False
     driver_version: str = ""
+    library_version: str = ""
     error: int = 0
     name: str = ""
 
@@ -114,6 +115,7 @@ class NvmlReader:
         self._turn = asyncio.Lock()
         self._worker: WorkerProcess | None = None
         self._driver_version = ""
+        self._library_version = ""
         self._request_id = 0
         self._suspects: dict[str, _Suspect] = {}
         self._leaked: tuple[int, ...] = ()
@@ -143,6 +145,7 @@ class NvmlReader:
                 ),
                 detailed=detailed and bool(readings),
                 driver_version=self._driver_version,
+                library_version=self._library_version,
                 complete=trouble is None,
                 problem=trouble.problem if trouble else None,
                 problem_gpu=trouble.gpu if trouble else "",
@@ -273,6 +276,7 @@ class NvmlReader:
             if request_id != self._request_id:
                 raise WorkerGarbage("an answer to another request")
             if answer.done and not waiting:
+                self._library_version = answer.library_version
                 return answer
             if answer.gpu is None or not waiting or answer.gpu.pci_address != waiting[0]:
                 raise WorkerGarbage("an answer out of order")

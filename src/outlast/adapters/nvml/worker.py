@@ -6,7 +6,7 @@ knows which GPU does not answer. It ends when its input ends, and is killed when
 
     frame    = magic, payload length, request id, payload (JSON)
     request  = {"gpus": [pci address, ...], "detail": bool} | {"exit": true}
-    answers  = {"gpu": {reading}} for each GPU in order, then {"done": true}
+    answers  = {"gpu": {reading}} for each GPU in order, then {"done": true, "library_version": "..."}
     id 0     = after NVML was opened: {"driver_version": "..."} or {"error": code, "name": "..."}
 """
 
@@ -33,6 +33,7 @@ LINKS_MAX = 36
 NVIDIA_MAJOR = 195
 _TEXT_MAX = 128
 _NODES = "/dev"
+LIBRARY = "libnvidia-ml.so"
 
 # Field ids and return codes of nvml.h.
 _PCIE_ERRORS = {
@@ -364,6 +365,23 @@ def _text(value: Any) -> str | None:
     return None if value is None else "".join(c for c in str(value)[:_TEXT_MAX] if c.isprintable())
 
 
+def library_version(maps: str = "/proc/self/maps") -> str:
+    """Version of NVIDIA's library as it is on disk now, which need not be the one that was loaded.
+
+    Taken from the name that the loaded library's folder gives it: libnvidia-ml.so.1 -> ...so.580.95.05.
+    Empty where the name does not say.
+    """
+    try:
+        with open(maps) as file:  # noqa: PTH123 (no pathlib in a worker)
+            loaded = next((line.split(None, 5)[5] for line in file if f"/{LIBRARY}" in line), "")
+    except (OSError, IndexError):
+        return ""
+    folder = os.path.dirname(loaded)  # noqa: PTH120
+    found = os.path.realpath(f"{folder}/{LIBRARY}.1") if folder else ""
+    version = found.rpartition(f"{LIBRARY}.")[2]
+    return version[:_TEXT_MAX] if version.replace(".", "").isdigit() and "." in version else ""
+
+
 def _open(nvml: Any, names: dict[int, str]) -> dict[str, Any]:
     try:
         nvml.nvmlInitWithFlags(0)
@@ -430,7 +448,7 @@ def main() -> int:
             detail = bool(request.get("detail"))
             for address in request["gpus"]:
                 _send(answers, request_id, {"gpu": _Gpu(pynvml, names, address).read(detail)})
-            _send(answers, request_id, {"done": True})
+            _send(answers, request_id, {"done": True, "library_version": library_version()})
     except (EOFError, BrokenPipeError):
         pass
     pynvml.nvmlShutdown()

@@ -14,7 +14,7 @@ from outlast.health.checks.gpus import driver_absent, of_node
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
-from outlast.model.observation import GpuSurvey, PciDevice, SurveyProblem
+from outlast.model.observation import GpuSurvey, PciDevice, PciSurvey, SurveyProblem
 
 NAME: Final = "driver"
 KEY: Final = "driver"
@@ -32,9 +32,10 @@ def run(view: View) -> Assessment | None:
     if survey is None or pci is None or not pci.readable:
         return None
     ours = [gpu for gpu in pci.gpus if gpu.driver != VM_DRIVER]
-    if survey.problem is SurveyProblem.DRIVER_MISMATCH:
+    if survey.problem is SurveyProblem.DRIVER_MISMATCH or _swapped(survey, pci):
         loaded = f" {pci.driver_module_version}" if pci.driver_module_version else ""
-        text = f"the loaded driver{loaded} and NVIDIA's libraries differ in version"
+        libraries = f" {survey.library_version}" if survey.library_version else ""
+        text = f"the loaded driver{loaded} and NVIDIA's libraries{libraries} differ in version"
         more = "; running programs go on, new ones fail. Reboot, or reload the driver, when the node is empty"
         level = _node("driver/mismatch", Reason.REBOOT_NEEDED, text, more, MISMATCH_POLLS)
         return Assessment(check=NAME, bad=(level,))
@@ -50,6 +51,12 @@ def run(view: View) -> Assessment | None:
 
 
 CHECK: Final = LevelCheck(NAME, "kernel driver, libraries and devices", frozenset({GpuSurvey}), run)
+
+
+def _swapped(survey: GpuSurvey, pci: PciSurvey) -> bool:
+    """Our own worker still runs on the library it loaded; what starts now would not."""
+    loaded, on_disk = pci.driver_module_version, survey.library_version
+    return bool(loaded and on_disk) and loaded != on_disk
 
 
 def _node(code: str, reason: Reason, text: str, more: str, polls: int) -> Level:

@@ -160,6 +160,8 @@ class GpuSurvey(Survey, frozen=True, kw_only=True):
     gpus: tuple[GpuReading, ...] = ()
     driver_version: str = ""
     """Of the driver that NVML talks to."""
+    library_version: str = ""
+    """Of NVIDIA's library on disk, which new programs will load; empty where its name does not say."""
     complete: bool = False
     """Every GPU asked for has answered, well or badly."""
     detailed: bool = False
