@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import pytest
 
 from outlast.health.checks.declaration import KnownGpu
 from outlast.health.verdict import Moment, Settings, start, to_bytes
+from tests.cuda import FakeCuda
 from tests.left_out import leave_out
 from tests.nvml import FakeNvml
 from tests.nvml.frozen import frozen_mount, why_not
@@ -41,7 +43,14 @@ class Box:
         self.sysfs.set_proc("sys/kernel/random/boot_id", f"{BOOT}\n")
         self.log = folder / "kmsg"
         self.log.touch()
-        self.environment = {**os.environ, **self.nvml.environment}
+        self.cuda = FakeCuda(folder, self.nvml.addresses()).set("memory", 40 << 20)
+        libraries = f"{self.nvml.environment['LD_LIBRARY_PATH']}:{self.cuda.folder}"
+        self.environment = {
+            **os.environ,
+            **self.nvml.environment,
+            **self.cuda.environment,
+            "LD_LIBRARY_PATH": libraries,
+        }
         self.took_s = 0.0
         self._sequence = 0
 
@@ -106,7 +115,8 @@ def test_the_json_has_its_version_and_stable_keys(box: Box) -> None:
     assert (page["apiVersion"], page["kind"], page["verdict"]) == ("outlast.dev/cli/v1", "Check", "Healthy")
     assert set(page) == {
         "apiVersion", "kind", "level", "host", "checkedAt", "durationSeconds", "verdict", "exitCode",
-        "headline", "advice", "gpus", "subsystems", "faults", "faultsDropped", "sources", "lookedAt",
+        "headline", "advice", "gpus", "subsystems", "faults", "faultsDropped", "sources", "tests", "slow",
+        "lookedAt",
         "driverVersion", "instanceType", "bootId",
     }  # fmt: skip
     assert page["gpus"][3] == {
@@ -305,7 +315,7 @@ def test_a_faulty_gpu_is_found_without_root(box: Box) -> None:
 
 
 def test_it_goes_on_from_the_memory_of_this_machines_agent(box: Box) -> None:
-    """What the agent knew (a GPU that is gone) a check beside it knows too; it writes nothing."""
+    """What the agent knew (a GPU that is gone) a check beside it knows too; it changes nothing of it."""
     state = box.folder / "state"
     state.mkdir()
     known = tuple(KnownGpu(pci_address=address, serial="1") for address in box.nvml.addresses())
@@ -317,5 +327,91 @@ def test_it_goes_on_from_the_memory_of_this_machines_agent(box: Box) -> None:
     page = box.page(code=1)
 
     assert page["faults"][0]["fault"]["gpu"]["pciAddress"] == box.nvml.address(2)
-    assert [file.name for file in state.iterdir()] == ["judge.json"]
+    assert {file.name for file in state.iterdir()} == {"judge.json", "check.lock"}
     assert (state / "judge.json").read_bytes() == content
+
+
+def outcomes(page: dict[str, Any], test: str) -> list[str]:
+    return [row["outcome"] for row in page["tests"] if row["test"] == test]
+
+
+def test_quick_opens_each_gpu_once(box: Box) -> None:
+    """A context on every idle GPU, through the driver's own library, without torch."""
+    page = box.page(code=0)
+
+    assert outcomes(page, "context") == ["Passed"] * 8
+    assert {row["engine"] for row in page["tests"]} == {"CUDA driver 13.0"}
+    assert {row["test"] for row in page["tests"]} == {"context"}
+
+
+def test_a_gpu_that_nvml_finds_well_and_cuda_cannot_use_is_a_fault(box: Box) -> None:
+    """Only an active check sees it."""
+    box.cuda.action("cuMemsetD32_v2", "ret:719", gpu=4)
+
+    page = box.page(code=1)
+
+    assert [gpu["index"] for gpu in page["gpus"] if gpu["verdict"] == "Faulty"] == [4]
+    assert page["faults"][0]["reason"] == "GpuRefusesWork"
+
+
+def test_a_gpu_in_use_is_left_alone_and_healthy(box: Box) -> None:
+    """A check beside a running job: looked at, not touched, said."""
+    box.nvml.set("gpu.2.process_ids", "4711")
+
+    page = box.page(code=0)
+    shown = box.run().stdout
+
+    assert outcomes(page, "context").count("NotTested") == 1
+    assert "1 process " in shown
+    assert "7 of 8" in shown
+    assert "process 4711 uses it" in shown
+
+
+def test_a_context_that_never_comes_is_unknown(box: Box) -> None:
+    """A hang is neither good nor bad, and its GPU is not vouched for."""
+    box.cuda.action("cuInit", "hang")
+
+    page = box.page("--timeout", "6", code=3)
+
+    assert set(verdicts(page)) == {"Unknown"}
+    assert box.took_s < 20
+
+
+def test_standard_finds_bad_memory_and_names_what_it_could_not_test(tmp_path: Path) -> None:
+    """A stuck bit on GPU 1; without torch and DCGM the products are named as not tested."""
+    box = Box(tmp_path, gpus=2)
+    box.cuda.set("gpu.1.stuck", "4000001:3")
+
+    page = box.page("--level", "standard", code=1)
+
+    assert outcomes(page, "memory-pattern") == ["Passed", "Failed"]
+    assert outcomes(page, "peer-copy") != []
+    assert [row["reason"] for row in page["faults"]] == ["MemoryTestFailed"]
+    gemm = [row for row in page["tests"] if row["test"] == "gemm-checksum"]
+    assert {row["notTested"] for row in gemm} == {"NoEngine"}
+    assert all("torch" in row["why"] for row in gemm)
+
+
+def test_standard_is_not_green_with_a_test_left_out(tmp_path: Path) -> None:
+    """Exit 3 and the reason; a site may let it pass."""
+    box = Box(tmp_path, gpus=1)
+
+    page = box.page("--level", "standard", code=3)
+
+    assert "gemm-checksum" in page["headline"]
+    assert verdicts(page) == ["Healthy"]
+    assert box.run("--level", "standard", "--fail-on", "fault").returncode == 0
+
+
+def test_two_checks_do_not_fight(box: Box) -> None:
+    """Standard and deep want the GPUs for themselves; quick looks and leaves them alone."""
+    state = box.folder / "state"
+    state.mkdir()
+    with (state / "check.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = box.run("--level", "standard")
+        page = box.page(code=0)
+
+    assert refused.returncode == 2
+    assert "another check" in refused.stderr
+    assert page["tests"] == []

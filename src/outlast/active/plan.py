@@ -95,6 +95,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     address: str
     uuid: str = ""
+    serial: str = ""
     model: str = ""
     index: int | None = None
     unfit: NotTested | None = None

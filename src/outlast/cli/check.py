@@ -10,8 +10,7 @@ from cyclopts import Parameter, validators
 from outlast.cli import EXIT_UNKNOWN, UserError
 from outlast.cli.catalogues import CatalogueFiles
 
-DEADLINE_S = 60.0
-
+_Level = Literal["quick", "standard", "deep"]
 _Seconds = Annotated[float, Parameter(validator=validators.Number(gt=0, lte=86_400))]
 _Span = Annotated[float, Parameter(validator=validators.Number(gte=0, lte=3_600))]
 _Count = Annotated[int | None, Parameter(validator=validators.Number(gte=0, lte=64))]
@@ -19,9 +18,13 @@ _Count = Annotated[int | None, Parameter(validator=validators.Number(gte=0, lte=
 
 def check(
     *,
+    level: Annotated[
+        Literal["quick", "standard", "deep"], Parameter(env_var="OUTLAST_CHECK_LEVEL")
+    ] = "quick",
     json: bool = False,
     gpu: list[str] | None = None,
     timeout: Annotated[_Seconds | None, Parameter(env_var="OUTLAST_CHECK_TIMEOUT")] = None,
+    python: Annotated[Path | None, Parameter(env_var="OUTLAST_TORCH_PYTHON")] = None,
     fail_on: Annotated[Literal["fault", "unknown"], Parameter(env_var="OUTLAST_CHECK_FAIL_ON")] = "unknown",
     settle: _Span = 0.0,
     expected_gpus: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_GPUS")] = None,
@@ -42,12 +45,17 @@ def check(
 
     Parameters
     ----------
+    level
+        `quick`: look at everything, and open each idle GPU once (seconds). `standard`: also test memory,
+        copies and calculation of idle GPUs (minutes). `deep`: all memory, every pair of GPUs (up to an hour).
     json
         Print JSON instead of tables.
     gpu
         Only this GPU, by index, PCI address or UUID; may be given several times, or with commas.
     timeout
-        Seconds for all of it; what has not answered by then is unknown.
+        Seconds for all of it; what has not answered by then is unknown. Default: by level.
+    python
+        An interpreter that has torch, for the tests that need it; default: the one that runs outlast.
     fail_on
         `fault`: exit 0 also where something could not be told. `unknown`: exit 3 then.
     settle
@@ -68,7 +76,9 @@ def check(
         For tests: believe records that user space wrote to the kernel log.
     """
     import asyncio
+    import sys
 
+    from outlast.active.plan import Level
     from outlast.agent.ending import leave
     from outlast.agent.sources import Places
     from outlast.cli.check_run import Request, run
@@ -80,10 +90,11 @@ def check(
     except CatalogueError as error:
         raise UserError(f"{error}.") from error
     request = Request(
-        level="quick",
+        level=Level(level),
         as_json=json,
         gpus=tuple(name.strip() for given in gpu or () for name in given.split(",") if name.strip()),
-        deadline_s=timeout or DEADLINE_S + settle,
+        timeout_s=timeout,
+        python=str(python or sys.executable),
         fail_on_unknown=fail_on == "unknown",
         settle_s=settle,
         places=Places(host_root, proc_root or host_root / "proc"),

@@ -6,87 +6,39 @@ a person gets the worst thing first, a script gets an exit code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from outlast.agent.look import Found, Seen, SourceReport
+from outlast.agent.look import Found
 from outlast.cli import EXIT_FAULT, EXIT_OK, EXIT_UNKNOWN
+from outlast.cli.check_rows import (
+    UNTESTED,
+    FaultRow,
+    GpuRow,
+    SlowRow,
+    SourceRow,
+    SubsystemRow,
+    TestRow,
+    advice_of,
+    fault_rows,
+    gpu_rows,
+    slow_rows,
+    source_row,
+    subsystem_row,
+    test_rows,
+)
 from outlast.health.checks.gpu_presence import VM_DRIVER
-from outlast.health.reasons import REASON_TEXTS, Reason
-from outlast.health.verdict.report import NOT_COUNTED
-from outlast.health.verdict.state import OpenFault
-from outlast.model.health import Fault, FaultClass, FaultState, Gpu, SubsystemVerdict, Verdict
-from outlast.model.observation import GpuReading
+from outlast.health.reasons import Reason
+from outlast.model.health import FaultClass, FaultState, Verdict
+from outlast.model.observation.active import NotTested, Outcome
 
 API_VERSION: Final = "outlast.dev/cli/v1"
 KIND: Final = "Check"
 
-_ADVICE: Final = {
-    Reason.KERNEL_LOG_BLIND: "Run it as root: the kernel log could not be read, and faults show there first.",
-    Reason.LIBRARY_MISSING: "Install the driver's user-space library (libnvidia-ml.so.1), or mount it here.",
-    Reason.DRIVER_NOT_LOADED: "Load the NVIDIA driver (`modprobe nvidia`), or finish its installation.",
-    Reason.DRIVER_MISMATCH: "Reboot, or reload the driver: kernel module and library differ in version.",
-    Reason.NO_PERMISSION: "Run it as a user who may open /dev/nvidia*.",
-    Reason.AWAITING_PROOF: "Reboot or reset what it names and check again, or let `--settle 90` wait for the "
-    "proof that it is over.",
-    Reason.CONFIRMING: "Check again in a minute: one poll found something that others did not confirm.",
-    Reason.INITIALIZING: "Check again in five minutes: the driver or the machine came up a moment ago.",
-    Reason.DIAGNOSTICS_HUNG: "Place no new work here and check again in a minute; if it still hangs, reboot.",
-    Reason.NOT_YET_CHECKED: "Look at the sources below: no full check completed.",
-    Reason.NOT_OBSERVED: "Look at the sources below: some could not be read.",
-    Reason.NO_GPU_FOUND: "If this machine should have GPUs, say so with `--expected-gpus N`.",
-}
-"""For the owner of one box; the other reasons' advice in docs/reasons.md fits as it is."""
-
 _WEIGHT: Final = {Verdict.FAULTY: 0, Verdict.UNKNOWN: 1, Verdict.HEALTHY: 2}
-
-
-class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One GPU."""
-
-    index: int | None
-    pci_address: str
-    model: str
-    uuid: str
-    serial: str
-    verdict: Verdict | None
-    """None: it belongs to a virtual machine and was not looked at."""
-    reason: str
-    what: str
-
-
-class SubsystemRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One subsystem, as the node condition of this name would say it."""
-
-    subsystem: str
-    condition: str
-    verdict: Verdict
-    reason: str
-    message: str
-    counts: bool
-    """False: Unknown because there is nothing of the kind here; leaves the whole verdict alone."""
-
-
-class FaultRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One fault with its evidence."""
-
-    fault: Fault
-    reason: str
-    advice: str
-    age_seconds: float | None
-    """Since the first kernel line of it, where there is one; approximate."""
-
-
-class SourceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One source, and whether it could be read."""
-
-    name: str
-    seen: Seen
-    message: str
-    duration_seconds: float
 
 
 class CheckPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -107,6 +59,10 @@ class CheckPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     faults: tuple[FaultRow, ...]
     faults_dropped: int
     sources: tuple[SourceRow, ...]
+    tests: tuple[TestRow, ...]
+    """Active tests, those that could not run too."""
+    slow: tuple[SlowRow, ...]
+    """Warnings, which change no verdict."""
     looked_at: tuple[str, ...]
     """Where GPUs were looked for, when none was found."""
     driver_version: str
@@ -130,17 +86,21 @@ def page(
     looked_at: Sequence[str] = (),
 ) -> CheckPage:
     """The page of a look. `wanted` names GPUs by index, PCI address or UUID; none means all of them."""
-    everything = _gpu_rows(found)
+    everything = gpu_rows(found)
     gpus = tuple(_chosen(everything, wanted)) if wanted else everything
     status = found.judgement.status
-    subsystems = tuple(_subsystem(entry) for entry in status.verdicts)
+    subsystems = tuple(subsystem_row(entry) for entry in status.verdicts)
     addresses = {gpu.pci_address for gpu in gpus}
     faults = tuple(
         row
-        for row in _fault_rows(found)
+        for row in fault_rows(found)
         if not wanted or row.fault.gpu is None or row.fault.gpu.pci_address in addresses
     )
+    tests = tuple(row for row in test_rows(found) if not wanted or addresses.issuperset(row.gpus))
+    untested = _untested(tests) if level != "quick" else {}
     verdict = _verdict(gpus, subsystems, faults, only_some=bool(wanted))
+    if untested and verdict is Verdict.HEALTHY:
+        verdict = Verdict.UNKNOWN
     nothing_here = not gpus and verdict is not Verdict.FAULTY
     if nothing_here:
         verdict = Verdict.UNKNOWN
@@ -151,121 +111,19 @@ def page(
         duration_seconds=round(duration_s, 3),
         verdict=verdict,
         exit_code=_exit_code(verdict, fail_on_unknown=fail_on_unknown),
-        headline=_headline(verdict, gpus, subsystems, faults, found),
-        advice=_advice(verdict, gpus, subsystems, faults),
+        headline=_headline(verdict, gpus, subsystems, faults, untested, found),
+        advice=_advice(verdict, gpus, subsystems, faults, untested),
         gpus=gpus,
         subsystems=subsystems,
         faults=faults,
         faults_dropped=status.faults_dropped,
-        sources=tuple(_source(report) for report in found.sources),
+        sources=tuple(source_row(report) for report in found.sources),
+        tests=tests,
+        slow=slow_rows(found),
         looked_at=tuple(looked_at) if nothing_here else (),
         driver_version=found.gpu.driver_version if found.gpu else "",
         instance_type=found.facts.instance_type,
         boot_id=found.facts.boot_id,
-    )
-
-
-# --- rows
-
-
-def _gpu_rows(found: Found) -> tuple[GpuRow, ...]:
-    drivers = {device.address: device.driver for device in found.pci.gpus} if found.pci else {}
-    known = {gpu.identity.pci_address: gpu for gpu in found.judgement.status.gpus}
-    addresses = sorted({*known, *drivers})
-    rows = [_gpu_row(address, known.get(address), drivers.get(address, ""), found) for address in addresses]
-    return tuple(sorted(rows, key=lambda row: (row.index is None, row.index or 0, row.pci_address)))
-
-
-def _gpu_row(address: str, gpu: Gpu | None, driver: str, found: Found) -> GpuRow:
-    reading = _reading(found, address)
-    verdict: Verdict | None
-    if driver == VM_DRIVER:
-        verdict, reason, what = None, "", "assigned to a virtual machine; not looked at"
-    else:
-        verdict, reason, what = _gpu_verdict(address, reading, found)
-    identity = gpu.identity if gpu else None
-    return GpuRow(
-        index=identity.index if identity else None,
-        pci_address=address,
-        model=gpu.model if gpu else "",
-        uuid=identity.uuid if identity else "",
-        serial=identity.serial if identity else "",
-        verdict=verdict,
-        reason=reason,
-        what=what,
-    )
-
-
-def _gpu_verdict(address: str, reading: GpuReading | None, found: Found) -> tuple[Verdict, str, str]:
-    state = found.judgement.state
-    mine = [fault for fault in state.faults if fault.gpu and fault.gpu.pci_address == address]
-    for fault in sorted(mine, key=lambda fault: fault.root.rank):
-        if fault.state is FaultState.OPEN:
-            return Verdict.FAULTY, fault.root.reason, _without_name(fault.root.summary, address)
-    if mine:
-        fault = min(mine, key=lambda fault: fault.root.rank)
-        age = _age_s(fault, found)
-        when = f"{_span(age)} ago" if age is not None else "before"
-        what = f"{fault.root.code} {when}; not yet proven to be over"
-        return Verdict.UNKNOWN, Reason.AWAITING_PROOF, what
-    for entry in state.unexplained:
-        if entry.gpu == address:
-            what = f"the driver printed {entry.code}, which no catalogue explains"
-            return Verdict.UNKNOWN, Reason.UNRECOGNISED_XID, what
-    if reading is None:
-        return Verdict.UNKNOWN, Reason.NOT_OBSERVED, "not looked at: NVML gave no answer for it"
-    if reading.error:
-        return Verdict.UNKNOWN, Reason.GPU_NOT_READABLE, f"NVML says {reading.error}"
-    if any(entry.level.gpu == address for entry in state.levels):
-        return Verdict.UNKNOWN, Reason.CONFIRMING, "one poll found something; others have to agree"
-    return Verdict.HEALTHY, Reason.GPUS_HEALTHY, _well(reading)
-
-
-def _well(reading: GpuReading) -> str:
-    words = []
-    if reading.temperature_c is not None:
-        words.append(f"{reading.temperature_c} C")
-    if reading.process_ids is not None:
-        words.append(f"{len(reading.process_ids)} processes" if reading.process_ids else "idle")
-    if reading.mig_enabled:
-        words.append("MIG")
-    if reading.persistence_enabled is False:
-        words.append("persistence off")
-    return ", ".join(words)
-
-
-def _fault_rows(found: Found) -> tuple[FaultRow, ...]:
-    by_id = {fault.id: fault for fault in found.judgement.state.faults}
-    rows = []
-    for fault in found.judgement.status.faults:
-        kept = by_id.get(fault.id)
-        reason = kept.root.reason if kept else Reason.NOT_OBSERVED
-        waits = fault.state is FaultState.AWAITING_PROOF
-        advice = _advice_of(Reason.AWAITING_PROOF if waits else reason)
-        if reason is Reason.DIAGNOSTICS_HUNG and fault.second_witness and not waits:
-            advice = "Drain this machine and reboot it: another witness says that the driver is wedged."
-        age_s = _age_s(kept, found) if kept else None
-        rows.append(FaultRow(fault=fault, reason=reason, advice=advice, age_seconds=age_s))
-    return tuple(rows)
-
-
-def _subsystem(entry: SubsystemVerdict) -> SubsystemRow:
-    return SubsystemRow(
-        subsystem=entry.subsystem,
-        condition=entry.subsystem.condition_type,
-        verdict=entry.verdict,
-        reason=entry.reason,
-        message=entry.message,
-        counts=entry.reason not in NOT_COUNTED,
-    )
-
-
-def _source(report: SourceReport) -> SourceRow:
-    return SourceRow(
-        name=report.name,
-        seen=report.seen,
-        message=report.message,
-        duration_seconds=round(report.duration_s, 3),
     )
 
 
@@ -287,6 +145,13 @@ def _verdict(
     return min(counted, key=_WEIGHT.__getitem__, default=Verdict.UNKNOWN)
 
 
+def _untested(tests: Sequence[TestRow]) -> dict[str, str]:
+    """Tests of the level that did not run on some GPU, with the first reason."""
+    consequence = NotTested.EARLIER_TEST
+    missing = [row for row in tests if row.outcome is Outcome.NOT_TESTED and row.not_tested != consequence]
+    return {row.test: row.why for row in reversed(missing)}
+
+
 def _exit_code(verdict: Verdict, *, fail_on_unknown: bool) -> int:
     if verdict is Verdict.FAULTY:
         return EXIT_FAULT
@@ -298,6 +163,7 @@ def _headline(
     gpus: Sequence[GpuRow],
     subsystems: Sequence[SubsystemRow],
     faults: Sequence[FaultRow],
+    untested: Mapping[str, str],
     found: Found,
 ) -> str:
     if verdict is Verdict.FAULTY:
@@ -320,13 +186,20 @@ def _headline(
             more = f", and {len(doubtful) - 1} more GPUs" if len(doubtful) > 1 else ""
             return f"No fault was found, but not all could be told. {first}{more}."
         row = _worst(subsystems, Verdict.UNKNOWN)
+        if row.verdict is not Verdict.UNKNOWN and untested:
+            words = "; ".join(f"{test} ({why})" for test, why in untested.items())
+            return f"No fault was found, but not all was tested: {words}."
         return f"No fault was found, but not all could be looked at. {row.subsystem}: {row.message}"
     healthy = sum(1 for row in gpus if row.verdict is Verdict.HEALTHY)
     return f"{healthy} of {len(gpus)} GPUs are healthy; no fault is open."
 
 
 def _advice(
-    verdict: Verdict, gpus: Sequence[GpuRow], subsystems: Sequence[SubsystemRow], faults: Sequence[FaultRow]
+    verdict: Verdict,
+    gpus: Sequence[GpuRow],
+    subsystems: Sequence[SubsystemRow],
+    faults: Sequence[FaultRow],
+    untested: Mapping[str, str],
 ) -> str:
     if verdict is Verdict.HEALTHY:
         return "Nothing to do."
@@ -334,20 +207,19 @@ def _advice(
         opened = [row for row in faults if row.fault.state is FaultState.OPEN]
         if opened and opened[0].fault.fault_class is FaultClass.TRANSIENT:
             return f"Place no new work here and check again. {opened[0].advice}"
-        return opened[0].advice if opened else _advice_of(_worst(subsystems, Verdict.FAULTY).reason)
+        return opened[0].advice if opened else advice_of(_worst(subsystems, Verdict.FAULTY).reason)
     if not gpus:
-        return _ADVICE[Reason.NO_GPU_FOUND]
+        return advice_of(Reason.NO_GPU_FOUND)
     reasons = [row.reason for row in gpus if row.verdict is Verdict.UNKNOWN]
+    if any(row.what.startswith(UNTESTED) for row in gpus):
+        return "Place no new work on it; repeat the test, and look at the driver if it goes astray again."
     unknown = [row.reason for row in subsystems if row.verdict is Verdict.UNKNOWN and row.counts]
     # A cause (the log, the library, the driver) says more than "not observed", which is its consequence.
     vague = (Reason.NOT_OBSERVED, Reason.NOT_YET_CHECKED)
     best = next((reason for reason in (*reasons, *unknown) if reason not in vague), None)
-    return _advice_of(best or next(iter((*reasons, *unknown)), Reason.NOT_OBSERVED))
-
-
-def _advice_of(reason: str) -> str:
-    own = _ADVICE.get(Reason(reason))
-    return own or REASON_TEXTS[Reason(reason)].advice
+    if best is None and not reasons and not unknown and untested:
+        return "Provide what is missing, or let it pass with `--fail-on fault`."
+    return advice_of(best or next(iter((*reasons, *unknown)), Reason.NOT_OBSERVED))
 
 
 def _worst(subsystems: Sequence[SubsystemRow], verdict: Verdict) -> SubsystemRow:
@@ -387,30 +259,3 @@ def _is_named(row: GpuRow, name: str) -> bool:
 
 def _name(row: GpuRow) -> str:
     return f"{row.index} ({row.pci_address})" if row.index is not None else row.pci_address
-
-
-def _without_name(summary: str, address: str) -> str:
-    """The row names the GPU already."""
-    for start in (f"GPU {address} ", f"GPU {address}: "):
-        if summary.startswith(start):
-            return summary[len(start) :]
-    return summary
-
-
-def _reading(found: Found, address: str) -> GpuReading | None:
-    gpus = found.gpu.gpus if found.gpu else ()
-    return next((gpu for gpu in gpus if gpu.pci_address == address), None)
-
-
-def _age_s(fault: OpenFault, found: Found) -> float | None:
-    """Approximate: the kernel log's clock is not quite the one that is read here, and stops in suspend."""
-    if fault.first_us is None or fault.boot_id != found.facts.boot_id:
-        return None
-    age_s = found.at_s - fault.first_us / 1_000_000
-    return age_s if age_s >= 0 else None
-
-
-def _span(seconds: float) -> str:
-    from outlast.web.wording import span
-
-    return span(seconds)

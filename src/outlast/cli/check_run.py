@@ -5,7 +5,9 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from outlast.active.plan import Level, plan
 from outlast.adapters.clock import SystemClock
 from outlast.adapters.linux.kernel_log import DevKmsg
 from outlast.adapters.linux.machine import LinuxMachine
@@ -17,16 +19,22 @@ from outlast.cli import UserError
 from outlast.cli.check_page import CheckPage, NoSuchGpu, page
 from outlast.health.catalogue import Catalogue
 from outlast.health.verdict import Settings
+from outlast.model.observation.active import ActiveSurvey
+
+LOOK_DEADLINE_S: Final = 60.0
+"""For the passive sources, each of which has a shorter one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """The command line, as data."""
 
-    level: str
+    level: Level
     as_json: bool
     gpus: tuple[str, ...]
-    deadline_s: float
+    timeout_s: float | None
+    """For all of it; None: by level."""
+    python: str
     fail_on_unknown: bool
     settle_s: float
     places: Places
@@ -37,15 +45,16 @@ class Request:
 
 
 async def run(request: Request) -> int:
-    """Look, print, and return the exit code. Raises UserError for a GPU that is not here."""
+    """Look, test, print, and return the exit code. Raises UserError for what cannot be done as asked."""
     clock = SystemClock()
     start_s = clock.monotonic()
     machine = LinuxMachine(request.places.host_root)
     polled = build(request.places, clock)
+    reader = NvmlReader(clock=clock, proc=request.places.proc_root)
     look = Look(
         machine=machine,
         pci=SysfsPciBus(request.places.host_root),
-        gpu_reader=NvmlReader(clock=clock, proc=request.places.proc_root),
+        gpu_reader=reader,
         kernel_log=DevKmsg(
             state=ReadOnlyFile(request.state_dir / "kernel-log.json"),
             boot_id=machine.facts().boot_id,
@@ -57,20 +66,63 @@ async def run(request: Request) -> int:
         settings=request.settings,
         catalogue=request.catalogue,
         clock=clock,
-        deadline_s=request.deadline_s,
+        deadline_s=request.timeout_s or LOOK_DEADLINE_S + request.settle_s,
         settle_s=request.settle_s,
     )
     found = await look.run()
     for source in polled:
         await source.surveyor.aclose()
-    answer = _page(request, found, clock, start_s)
+    looked = _page(request, found, clock, start_s)
+    survey = await _test(request, found, looked, reader, clock, start_s)
+    if survey is not None:
+        looked = _page(request, look.absorb(survey), clock, start_s)
     if request.as_json:
-        _print_json(answer)
+        _print_json(looked)
     else:
         from outlast.cli.check_screen import console, show
 
-        show(console(), answer)
-    return answer.exit_code
+        show(console(), looked)
+    return looked.exit_code
+
+
+async def _test(
+    request: Request,
+    found: Found,
+    looked: CheckPage,
+    reader: NvmlReader,
+    clock: SystemClock,
+    start_s: float,
+) -> ActiveSurvey | None:
+    """Active tests on the GPUs of the page; None where there is none to test."""
+    from outlast.cli import check_active
+
+    gpus = check_active.candidates(looked.gpus, found)
+    if not gpus:
+        return None
+    try:
+        with check_active.only_check(request.state_dir):
+            has = await check_active.capabilities(request.level, request.python, request.places, clock)
+            made = plan(request.level, gpus, has)
+            spans_s = made.deadline_s + LOOK_DEADLINE_S + request.settle_s
+            tell = check_active.progress() if request.level is not Level.QUICK else lambda line: None
+            survey = await check_active.run_plan(
+                made,
+                gpu_reader=reader,
+                clock=clock,
+                places=request.places,
+                catalogue=request.catalogue,
+                python=request.python,
+                until_s=start_s + (request.timeout_s or spans_s),
+                tell=tell,
+            )
+            check_active.end_progress()
+            return survey
+    except check_active.AnotherCheckRuns as error:
+        if request.level is Level.QUICK:
+            return None
+        raise UserError(
+            "another check tests the GPUs of this machine; wait for it, or use `--level quick`."
+        ) from error
 
 
 def _page(request: Request, found: Found, clock: SystemClock, start_s: float) -> CheckPage:

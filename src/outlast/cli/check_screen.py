@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from outlast.agent.look import Seen
-from outlast.cli.check_page import CheckPage, FaultRow
+from outlast.cli.check_page import CheckPage
+from outlast.cli.check_rows import FaultRow
 from outlast.cli.plain_text import plain
 from outlast.model.health import FaultState, Verdict
+from outlast.model.observation.active import Outcome
 from outlast.web.wording import span
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 WIDTH_MAX: Final = 100
 EVIDENCE_SHOWN_MAX: Final = 3
+SHOWN_MAX: Final = 8
 
 _WORDS: Final = {
     Verdict.HEALTHY: ("+ healthy", "green"),
@@ -52,6 +55,8 @@ def show(out: Console, page: CheckPage) -> None:
     _subsystems(out, page)
     for row in page.faults:
         _fault(out, row)
+    if page.tests:
+        _tests(out, page)
     _sources(out, page)
 
 
@@ -92,6 +97,36 @@ def _fault(out: Console, row: FaultRow) -> None:
     if fault.clears_by:
         out.print(Text(f"  over when: {plain(fault.clears_by)}"))
     out.print(Text(f"  do: {plain(row.advice)}"))
+    out.print()
+
+
+def _tests(out: Console, page: CheckPage) -> None:
+    """One row a test; what failed or did not run is named with its reason."""
+    from rich.text import Text
+
+    names = {row.pci_address: str(row.index) for row in page.gpus if row.index is not None}
+    table = _table("TEST", "PASSED", "WHAT ELSE")
+    for test in dict.fromkeys(row.test for row in page.tests):
+        rows = [row for row in page.tests if row.test == test]
+        passed = sum(1 for row in rows if row.outcome is Outcome.PASSED)
+        others: dict[str, list[str]] = {}
+        for row in rows:
+            if row.outcome is not Outcome.PASSED:
+                word = "failed" if row.outcome is Outcome.FAILED else "not tested"
+                where = "-".join(names.get(gpu, gpu) for gpu in row.gpus)
+                others.setdefault(f"{word}: {row.why}", []).append(where)
+        said = [
+            f"{text} (GPU {', '.join(where[:SHOWN_MAX])}{' ...' if len(where) > SHOWN_MAX else ''})"
+            for text, where in others.items()
+        ]
+        said += [
+            f"slow: GPU {'-'.join(names.get(gpu, gpu) for gpu in row.gpus)} {row.text}"
+            for row in page.slow
+            if row.test == test
+        ]
+        style = "bold red" if any(row.outcome is Outcome.FAILED for row in rows) else ""
+        table.add_row(test, f"{passed} of {len(rows)}", Text("\n".join(plain(line) for line in said), style))
+    out.print(table)
     out.print()
 
 

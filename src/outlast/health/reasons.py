@@ -54,6 +54,7 @@ class Reason(StrEnum):
     SUSPECTED_DATA_CORRUPTION = "SuspectedDataCorruption"
     MEMORY_TEST_FAILED = "MemoryTestFailed"
     GPU_REFUSES_WORK = "GpuRefusesWork"
+    GPU_DIAGNOSTIC_FAILED = "GpuDiagnosticFailed"
     # faults of the fabric and the network
     NVLINK_ERROR = "NvLinkError"
     NVLINK_DOWN = "NvLinkDown"
@@ -281,6 +282,9 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
     ),
     Reason.GPU_REFUSES_WORK: ReasonText(
         _GPU, "A GPU that NVML finds well refused or broke off the work of an active check.", _RESET
+    ),
+    Reason.GPU_DIAGNOSTIC_FAILED: ReasonText(
+        _GPU, "DCGM's diagnostic, run as an active check, found a fault whose cure is known.", _RESET
     ),
     Reason.NVLINK_ERROR: ReasonText(_FABRIC, "An NVLink of a GPU failed.", _RESET),
     Reason.NVLINK_DOWN: ReasonText(

@@ -11,14 +11,16 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from outlast.active.plan import Candidate, Depth, Plan, Step, foreign
+from outlast.active.plan import Candidate, Depth, Plan, Step
+from outlast.adapters.active.idle import in_host_pid_namespace, refusal
 from outlast.adapters.nvml.process import WorkerEnded, WorkerGarbage, WorkerProcess
-from outlast.model.observation import GpuReading, GpuSurvey
+from outlast.model.observation import GpuSurvey
 from outlast.model.observation.active import ActiveResult, ActiveTest, Failure, NotTested, Outcome
 from outlast.ports.clock import Clock
 from outlast.ports.node import GpuReader
@@ -28,11 +30,6 @@ WATCH_S: Final = 2.0
 GONE_S: Final = 2.0
 """How long a worker that was told to end may take before it is called stuck."""
 FRAMES_MAX: Final = 20_000
-IDLE_MEMORY_BYTES_MAX: Final = 1 << 30
-"""More than the driver keeps for itself: with this much in use and no process listed, somebody is hidden."""
-HOST_PID_NAMESPACE: Final = 0xEFFFFFFC
-"""Inode of the first pid namespace of a machine (PROC_PID_INIT_INO of the kernel)."""
-
 WORKER: Final = Path(__file__).with_name("worker.py")
 
 Tell = Callable[[str], None]
@@ -88,14 +85,26 @@ class ActiveRunner:
         self._environment = {**os.environ, **(environment or {})}
         self._device = device
         self._watch_s = watch_s
-        self._host_pids = _in_host_pid_namespace() if host_pids is None else host_pids
+        self._host_pids = in_host_pid_namespace() if host_pids is None else host_pids
         self._tell = tell
         self._own: set[int] = set()
 
-    async def run(self, plan: Plan) -> tuple[ActiveResult, ...]:
-        """All results, those of tests that could not run too. Raises nothing for a sick GPU."""
+    async def run(self, plan: Plan, until_s: float = inf) -> tuple[ActiveResult, ...]:
+        """All results, those of tests that could not run too. Raises nothing for a sick GPU.
+
+        `until_s`, of the clock's monotonic seconds, ends whatever runs and lets nothing new begin.
+        """
         results = list(plan.not_tested)
-        for number, steps in enumerate(plan.rounds):
+        for number, planned in enumerate(plan.rounds):
+            left_s = until_s - self._clock.monotonic()
+            if left_s <= 0:
+                why = "the deadline of the whole check came first"
+                for step in planned:
+                    results += _all_not_tested(step.tests, step, NotTested.DEADLINE, why)
+                continue
+            steps = [
+                msgspec.structs.replace(step, deadline_s=min(step.deadline_s, left_s)) for step in planned
+            ]
             names = ", ".join(dict.fromkeys(test for step in steps for test in step.tests))
             self._tell(f"round {number + 1} of {len(plan.rounds)}: {names} on {len(steps)} at a time")
             results += await self._round(plan.depth, steps)
@@ -106,9 +115,9 @@ class ActiveRunner:
         results: list[ActiveResult] = []
         running: list[_Running] = []
         for step in steps:
-            refusal = _refusal(step, survey, self._own, host_pids=self._host_pids)
-            if refusal is not None:
-                results += _all_not_tested(step.tests, step, *refusal)
+            refused = refusal(step.gpus, survey, self._own, host_pids=self._host_pids)
+            if refused is not None:
+                results += _all_not_tested(step.tests, step, *refused)
             else:
                 running.append(_Running(step))
         if not running:
@@ -130,9 +139,9 @@ class ActiveRunner:
             left = [one for one in running if one.task is not None and not one.task.done()]
             survey = await self._look([one.step for one in left])
             for one in left:
-                refusal = _refusal(one.step, survey, self._own, host_pids=self._host_pids, started=True)
-                if refusal is not None:
-                    one.stop(*refusal)
+                refused = refusal(one.step.gpus, survey, self._own, host_pids=self._host_pids, started=True)
+                if refused is not None:
+                    one.stop(*refused)
 
     async def _look(self, steps: Sequence[Step]) -> GpuSurvey:
         addresses = tuple(dict.fromkeys(gpu.address for step in steps for gpu in step.gpus))
@@ -178,7 +187,7 @@ class ActiveRunner:
             async with asyncio.timeout(step.deadline_s):
                 await self._collect(worker, self._request(depth, step, gpus, more), step, results)
         except TimeoutError:
-            reason, why = NotTested.DEADLINE, f"it did not end within {step.deadline_s:g} s"
+            reason, why = NotTested.DEADLINE, f"it did not end within {step.deadline_s:.0f} s"
         except (WorkerEnded, WorkerGarbage) as error:
             await worker.ended(GONE_S)
             status = worker.exit_status
@@ -243,48 +252,6 @@ class ActiveRunner:
             environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu.index) for gpu in gpus)
         return environment
-
-
-def _refusal(
-    step: Step, survey: GpuSurvey, own: set[int], *, host_pids: bool, started: bool = False
-) -> tuple[NotTested, str] | None:
-    """Why this step may not run, or go on; None when its GPUs are idle but for us."""
-    readings = {gpu.pci_address: gpu for gpu in survey.gpus}
-    for gpu in step.gpus:
-        reading = readings.get(gpu.address)
-        if reading is None:
-            why = survey.message or "NVML gives no answer"
-            return NotTested.NOT_HEALTHY, f"nobody can tell whether it is idle: {why}"
-        if reading.error:
-            return NotTested.NOT_HEALTHY, f"NVML says {reading.error}"
-        busy = _busy(reading, own, host_pids=host_pids, started=started)
-        if busy:
-            return NotTested.GPU_BUSY_FOREIGN, busy
-    return None
-
-
-def _busy(reading: GpuReading, own: set[int], *, host_pids: bool, started: bool) -> str:
-    """Who uses it beside us; empty when nobody does."""
-    if reading.process_ids is None:
-        return "the driver does not say who uses it"
-    # Numbers of another pid namespace cannot be compared: there our one worker may be on it, and no more.
-    ours = own if host_pids else {0} if started else set()
-    strange = foreign(reading.process_ids, ours, host_pids=host_pids)
-    if strange:
-        began = "began to use it" if started else "uses it"
-        others = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
-        return f"process {strange[0]}{others} {began}"
-    used = reading.memory_used_bytes or 0
-    if not started and not reading.process_ids and used > IDLE_MEMORY_BYTES_MAX:
-        return f"{used / (1 << 30):.1f} GiB of its memory are in use by a process that is not listed"
-    return ""
-
-
-def _in_host_pid_namespace() -> bool:
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino == HOST_PID_NAMESPACE
-    except OSError:
-        return False
 
 
 def _decode(payload: bytes) -> _Answer:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import median
 from typing import Final
 
 import msgspec
@@ -67,6 +66,13 @@ _MEANINGS: Final = {
         RANK_ERROR,
         "refuses or breaks off work",
     ),
+    Failure.DIAGNOSTIC: _Meaning(
+        Reason.GPU_DIAGNOSTIC_FAILED,
+        FaultClass.RESET_CURES,
+        Subsystem.GPU,
+        RANK_ERROR,
+        "fails DCGM's diagnostic",
+    ),
     Failure.FABRIC_NOT_READY: _Meaning(
         Reason.FABRIC_NOT_READY,
         FaultClass.TRANSIENT,
@@ -121,11 +127,16 @@ def warnings(
         if usual is None:
             if len(peers) < PEERS_MIN:
                 continue
-            usual, whose = median(peers), "this machine"
+            usual, whose = _median(peers), "this machine"
         if rate < SLOW_SHARE * usual:
             text = f"{rate / 1e9:.1f} GB/s; the median of {whose} is {usual / 1e9:.1f} GB/s"
             found.append(Warning(test=result.test, gpus=result.gpus, text=text))
     return tuple(found)
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _odd_ones(results: Sequence[ActiveResult]) -> list[tuple[str, ActiveResult, str]]:
@@ -174,7 +185,7 @@ def _level(result: ActiveResult, address: str, text: str) -> Level:
     return Level(
         code=f"active/{result.test}",
         reason=meaning.reason,
-        fault_class=meaning.fault_class,
+        fault_class=result.cure or meaning.fault_class,
         subsystem=meaning.subsystem,
         scope=Scope.GPU,
         rank=meaning.rank,

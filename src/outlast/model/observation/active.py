@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
+from outlast.model.health import FaultClass
 from outlast.model.observation.base import Reading, Survey
 
 
@@ -48,6 +49,8 @@ class NotTested(StrEnum):
     """Not enough free memory, or no second GPU."""
     SOFTWARE = "Software"
     """Driver, library or rights: not the GPU."""
+    INCONCLUSIVE = "Inconclusive"
+    """It ran and did not pass, for a reason that proves nothing about the GPU."""
     EARLIER_TEST = "EarlierTest"
     """A test before it ended the worker."""
 
@@ -61,6 +64,8 @@ class Failure(StrEnum):
     """Memory gave back something else than was written."""
     ERROR = "Error"
     """The GPU refused or broke off work of ours."""
+    DIAGNOSTIC = "Diagnostic"
+    """DCGM's diagnostic found it; `cure` says what it takes."""
     FABRIC_NOT_READY = "FabricNotReady"
     """CUDA error 802: the fabric manager has not initialised this GPU."""
 
@@ -76,6 +81,7 @@ class ActiveResult(Reading, frozen=True, kw_only=True):
     """One sentence: what failed, or why it was not tested."""
     not_tested: NotTested | None = None
     failure: Failure | None = None
+    cure: FaultClass | None = None
     engine: str = ""
     """What ran it, with its version; results are compared among equals only."""
     model: str = ""
