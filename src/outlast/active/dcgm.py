@@ -10,6 +10,8 @@ from outlast.health.dcgm_diagnosis import DiagFinding, Diagnosis, Outcome
 from outlast.health.sources.dcgm_diag import DiagResult
 from outlast.model.observation import active
 
+SETTINGS: Final = "deployment"
+"""The category of what looks at the machine's settings and exercises nothing."""
 _OPEN: Final = (Outcome.UNKNOWN, Outcome.SUSPECT, Outcome.RESET_DUE)
 
 
@@ -32,6 +34,8 @@ def _of(gpu: Candidate, diagnosis: Diagnosis, result: DiagResult, *, ended: bool
         outcome, why = active.Outcome.NOT_TESTED, _words(doubt)
     elif not ended:
         outcome, why = active.Outcome.NOT_TESTED, diagnosis.summary
+    elif not _exercised(result, gpu):
+        outcome, why = active.Outcome.NOT_TESTED, "DCGM skipped all that would have exercised it"
     not_tested = outcome is active.Outcome.NOT_TESTED
     return active.ActiveResult(
         test=active.ActiveTest.DCGM,
@@ -45,6 +49,12 @@ def _of(gpu: Candidate, diagnosis: Diagnosis, result: DiagResult, *, ended: bool
         model=gpu.model,
         duration_s=result.duration_s,
     )
+
+
+def _exercised(result: DiagResult, gpu: Candidate) -> bool:
+    """Whether a test ran on it; where a run only looks at settings, as level 1 does, that is all there is."""
+    wanted = [test for test in result.tests if test.category.lower() != SETTINGS] or list(result.tests)
+    return any(test.tested and (gpu.index in test.gpus or not (test.gpus or test.entity)) for test in wanted)
 
 
 def _is_about(finding: DiagFinding, gpu: Candidate) -> bool:
