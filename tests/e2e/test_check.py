@@ -362,7 +362,8 @@ def test_a_gpu_in_use_is_left_alone_and_healthy(box: Box) -> None:
     shown = box.run().stdout
 
     assert outcomes(page, "context").count("NotTested") == 1
-    assert "1 process " in shown
+    assert "1 process" in shown
+    assert "1 processes" not in shown
     assert "7 of 8" in shown
     assert "process 4711 uses it" in shown
 
