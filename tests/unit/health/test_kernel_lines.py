@@ -289,6 +289,24 @@ def test_what_the_log_tells_of_long_ago_and_ended_by_itself_is_no_news(age_s: in
     assert scene.says(Subsystem.HOST)[0] == verdict
 
 
+def test_a_port_speaks_for_the_device_below_it() -> None:
+    """What the kernel prints under a port's name is about the device at the other end of its link."""
+    scene = Scene()
+    survey = scene.pci()
+    gpus, efa = list(survey.gpus), list(survey.efa)
+    gpus[3] = msgspec.structs.replace(gpus[3], port="0000:00:03.0")
+    efa[0] = msgspec.structs.replace(efa[0], port="0000:00:04.0")
+    scene.tell(msgspec.structs.replace(survey, gpus=tuple(gpus), efa=tuple(efa)))
+    for line in (FATAL, FAILED, FATAL.replace("03.0", "04.0"), FATAL.replace("03.0", "05.0")):
+        scene.line(line)
+    found = {f.gpu.pci_address if f.gpu else f.device: (f.subsystem, f.code) for f in scene.status.faults}
+    assert found == {
+        gpus[3].address: (Subsystem.GPU, "pcie/recovery-failed-fatal"),
+        f"efa {efa[0].address}": (Subsystem.RDMA, "pcie/fatal"),
+        "pcieport 0000:00:05.0": (Subsystem.HOST, "pcie/fatal"),
+    }
+
+
 def test_one_broken_disk_is_one_fault() -> None:
     """Timeouts, the disk that was given up and its file system are one story with one root."""
     scene = Scene()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from outlast.health.catalogue import Catalogue, KernelLineEntry
 from outlast.health.checks.declaration import EventCheck
 from outlast.health.finding import Event, Proof
@@ -62,27 +64,21 @@ def _event(
     rdma: bool = True,
     occurrences: int = 1,
 ) -> Event:
-    subsystem, scope, proof = entry.subsystem, entry.scope, entry.proof
-    if gpu:
-        # A line about any PCIe device that turns out to be a GPU: GPUs can prove that they are well.
-        subsystem, scope = Subsystem.GPU, Scope.GPU
-        if entry.fault_class is FaultClass.TRANSIENT and proof is Proof.EXPIRY:
-            proof = Proof.QUIET
-    elif subsystem is Subsystem.RDMA and not rdma:
+    subsystem = entry.subsystem
+    if subsystem is Subsystem.RDMA and not rdma:
         subsystem = Subsystem.HOST
-    return Event(
+    event = Event(
         code=entry.kind,
         reason=entry.reason,
         fault_class=entry.fault_class,
         subsystem=subsystem,
-        scope=scope,
+        scope=entry.scope,
         rank=entry.rank,
-        proof=proof,
+        proof=entry.proof,
         expiry_s=entry.expiry_s,
         summary=summary,
         source=SOURCE,
         text=fact.text,
-        gpu=gpu,
         device=device,
         role=entry.role,
         sequence=fact.sequence,
@@ -91,4 +87,19 @@ def _event(
         count_min=entry.count_min,
         count_window_s=entry.count_window_s,
         occurrences=occurrences,
+    )
+    return about_gpu(event, gpu) if gpu else event
+
+
+def about_gpu(event: Event, address: str) -> Event:
+    """The same about a GPU, where a line about any PCIe device turns out to be about one."""
+    # A GPU can prove that it is well, so that time alone need not.
+    ends_by_itself = event.fault_class is FaultClass.TRANSIENT and event.proof is Proof.EXPIRY
+    return msgspec.structs.replace(
+        event,
+        gpu=address,
+        device="",
+        subsystem=Subsystem.GPU,
+        scope=Scope.GPU,
+        proof=Proof.QUIET if ends_by_itself else event.proof,
     )

@@ -13,6 +13,7 @@ from outlast.health.finding import Event, Proof, Role
 from outlast.health.sources import kernel_text
 from outlast.health.sources.facts import DriverLoadedFact, Fact
 from outlast.health.verdict import peers, repeats, wedge
+from outlast.health.verdict.attribution import below_port
 from outlast.health.verdict.faults import find, join_event
 from outlast.health.verdict.state import (
     HELD_MAX,
@@ -51,7 +52,7 @@ def absorb_record(state: JudgeState, record: KernelRecord, catalogue: Catalogue,
     for check in EVENT_CHECKS:
         event = check.run(fact, catalogue)
         if event is not None and not _long_over(event, now):
-            state = _absorb_event(state, event, now)
+            state = _absorb_event(state, below_port(state.pci, event), now)
     return state
 
 

@@ -99,13 +99,21 @@ def panic(text: str) -> Line | None:
 def out_of_memory(text: str) -> Line | None:
     """A process was killed for memory: by its own limit, or because the node had none left."""
     if found := _OOM.search(text):
-        kind = "memory/oom-cgroup" if found["group"].startswith("Memory") else "memory/oom"
-        return _plain(kind, found, found["task"])
+        return _killed(found, found["task"], own_limit=found["group"].startswith("Memory"))
     if found := _OOM_EVENT.search(text):
-        kind = "memory/oom" if found["limit"] == "NONE" else "memory/oom-cgroup"
         task = _OOM_TASK.search(text)
-        return _plain(kind, found, task["task"] if task else "")
+        return _killed(found, task["task"] if task else "", own_limit=found["limit"] != "NONE")
     return None
+
+
+def _killed(found: re.Match[str], task: str, *, own_limit: bool) -> Line:
+    # A workload's own limit is about the workload, so it joins no fault of the node either.
+    return Line(
+        kind="memory/oom-cgroup" if own_limit else "memory/oom",
+        start=found.start(),
+        device="workload" if own_limit else "",
+        subject=task[:SUBJECT_MAX],
+    )
 
 
 def tables(text: str) -> Line | None:
