@@ -270,6 +270,23 @@ async def test_a_driver_without_the_newer_functions_still_tells_what_it_can(make
     assert node.codes == []
 
 
+@pytest.mark.parametrize(
+    ("script", "states"), [("-11-", (False, True, True, False)), ("----", None), ("", None)]
+)
+async def test_links_that_a_board_does_not_use_are_not_the_end(
+    make: Make, script: str, states: tuple[bool, ...] | None
+) -> None:
+    """Each link answers for itself; a board on which none is supported has no NVLink."""
+    node = make("A100", 1)
+    node.nvml.set("gpu.0.nvlinks", script or None)
+
+    await node.poll()
+
+    detail = node.survey.gpus[0].detail
+    assert detail is not None
+    assert detail.nvlinks == states
+
+
 async def test_slices_are_counted_over_the_holes_between_them(make: Make) -> None:
     """The index of a destroyed instance answers "not found"; programs are told by instance."""
     node = make("A100", 2)

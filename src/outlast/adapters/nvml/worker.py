@@ -257,14 +257,15 @@ class _Gpu:
         return detail
 
     def _nvlinks(self, handle: Any, detail: dict[str, Any]) -> None:
-        states: list[bool] = []
+        answers: list[int | None] = []
         for link in range(LINKS_MAX):
             active = self._call("nvmlDeviceGetNvLinkState", handle, link)
-            if active is None and (self._code == _INVALID_ARGUMENT or link == 0):
+            if self._code in (_INVALID_ARGUMENT, _FUNCTION_NOT_FOUND):
                 break
-            states.append(active == 1)
-        if not states:
+            answers.append(active)  # A link that the board does not use may be "not supported".
+        if all(active is None for active in answers):
             return
+        states = [active == 1 for active in answers]
         detail["nvlinks"] = states
         # One link tells which fields this GPU has; asking all links for the others would double the cost.
         first = states.index(True) if True in states else 0
