@@ -91,7 +91,7 @@ def as_json(report: Report, policy: RemediationPolicySpec) -> str:
         path = ladder_for(FaultClass(story.fault_class), policy)
         fault["policy"] = {"mode": policy.mode, "ladder": list(path), "steps": list(executable(path))}
     for tally in document["tallies"]:
-        for internal in ("pid_set", "burst_line", "burst_us", "burst_boot"):
+        for internal in ("pid_set", "last_number", "burst_line", "burst_us", "burst_boot"):
             tally.pop(internal, None)
     document["notJudged"] = NOT_JUDGED
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

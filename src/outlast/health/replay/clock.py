@@ -5,7 +5,6 @@ It never goes back. A log without any time stands still, and then only the order
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
@@ -19,7 +18,7 @@ LEAP_YEAR: Final = timedelta(days=366)
 BOOT_US: Final = 1_000 * SECOND_US
 """Between boots so much time passes at least, that nothing of the one joins a burst of the other."""
 REMEMBERED_MAX: Final = 16_384
-"""Lines remembered to know them again when a file repeats a part of the log."""
+"""Lines remembered, twice, to know them again when a file repeats a part of the log."""
 
 
 class Course(Enum):
@@ -41,7 +40,8 @@ class VirtualTime:
         self._uptime_at_us = 0
         self._year = self._zone = False
         self._repeating = False
-        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._seen: set[int] = set()
+        self._seen_before: set[int] = set()
 
     @property
     def dated(self) -> bool:
@@ -57,14 +57,13 @@ class VirtualTime:
         """Go on to this line."""
         course = Course.ON
         known = hash((line.uptime_us, line.wall, line.text))
-        back = self._goes_back(line)
-        self._repeating = known in self._seen and (back or self._repeating)
+        self._repeating = (self._goes_back(line) or self._repeating) and self._knows(known)
         if self._repeating:
             return Course.REPEATED
         if line.uptime_us is not None or line.wall is not None:
-            self._seen[known] = None
+            self._seen.add(known)
             if len(self._seen) > REMEMBERED_MAX:
-                self._seen.popitem(last=False)
+                self._seen_before, self._seen = self._seen, set()
         if line.relative_us is not None:
             self.elapsed_us += line.relative_us
         on_us = 0
@@ -90,6 +89,12 @@ class VirtualTime:
             self._uptime_at_us = self.elapsed_us
         return course
 
+    def repeats(self, line: LogLine) -> bool:
+        """Whether a line that marks a boot was there before; told by its date, for uptimes begin again."""
+        known = hash((line.uptime_us, line.wall, line.text))
+        self._repeating = line.wall is not None and self._knows(known)
+        return self._repeating
+
     def boot(self) -> None:
         """What comes now is of another boot: uptimes start again."""
         self._uptime = None
@@ -112,9 +117,12 @@ class VirtualTime:
         """The date of the newest line, where it has one with a year."""
         return self._wall if self._year else None
 
+    def _knows(self, line: int) -> bool:
+        return line in self._seen or line in self._seen_before
+
     def _goes_back(self, line: LogLine) -> bool:
-        if line.uptime_us is not None and self._uptime is not None:
-            return line.uptime_us < self._uptime
+        if line.uptime_us is not None and self._uptime is not None and line.uptime_us < self._uptime:
+            return True
         since = self._since(line.wall) if line.wall is not None else None
         return since is not None and since < timedelta(0)
 

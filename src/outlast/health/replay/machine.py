@@ -111,30 +111,37 @@ class Machine:
         """One line, in the order of the log."""
         self._number = number
         if line.boundary is not None:
-            self._boundary(line.boundary)
+            self._boundary(line.boundary, line)
             return
         if line.boot_id and line.boot_id != self._boot_id:
-            self._boundary(line.boot_id)
+            self._boundary(line.boot_id, line)
         elif line.text.startswith("Linux version ") or line.uptime_us == 0:
-            self._boundary("")
-        course = self.time.advance(line)
-        if course is Course.REPEATED:
-            self.repeated += 1
+            if self.time.repeats(line):
+                self.repeated += 1
+                return
+            self._boundary("", line)
+        else:
+            course = self.time.advance(line)
+            if course is Course.REPEATED:
+                self.repeated += 1
+                return
+            if course is Course.NEW_BOOT:
+                self._boundary("", line)
+        if not line.text:
             return
-        if course is Course.NEW_BOOT:
-            self._boundary("")
-            self.time.advance(line)
-        record = KernelRecord(
-            sequence=number,
-            timestamp_us=min(self.time.elapsed_us, _YEARS_US),
-            priority=line.priority,
-            text=line.text,
-        )
-        if not line.text or not kernel_text.interesting(record):
+        at_us = min(self.time.elapsed_us, _YEARS_US)
+        shape = self._shape(line.text, at_us)
+        known = self._shapes.get(shape)
+        if known is not None and known[0] >= SAME_PER_SECOND_MAX:
+            for tally in known[1]:
+                tally.count += 1
+                tally.last_number = number
+            return
+        record = KernelRecord(sequence=number, timestamp_us=at_us, priority=line.priority, text=line.text)
+        if not kernel_text.interesting(record):
             return
         self._fresh = False
-        if self._is_flood(record):
-            return
+        self._shapes[shape] = ((known[0] if known is not None else 0) + 1, self._tallied(record))
         if self._batch and (
             record.timestamp_us - self._batch_us >= TOGETHER_US or len(self._batch) >= TOGETHER_MAX
         ):
@@ -160,19 +167,22 @@ class Machine:
             )
         for tally in self._tallies.values():
             tally.pids = len(tally.pid_set)
+            tally.last = self._book.where(tally.last_number)
 
     # --- boots
 
     def _name_boot(self) -> str:
         return self._boot_id or f"boot{self.boots:04d}"
 
-    def _boundary(self, boot_id: str) -> None:
+    def _boundary(self, boot_id: str, line: LogLine) -> None:
+        """With this line, the first of it, another boot begins."""
         if self._fresh:
             # Several marks of one boot, or the log's beginning.
             if boot_id and boot_id != self._boot_id:
                 self._boot_id = boot_id
                 self._judge([MachineFacts(boot_id=boot_id)], self._now_us())
             self.time.boot()
+            self.time.advance(line)
             return
         self._flush()
         if self._state.held:
@@ -180,31 +190,21 @@ class Machine:
         self.boots += 1
         self._boot_id, self._fresh = boot_id, True
         self.time.boot()
+        self.time.advance(line)
         self._memory = kernel_text.LineMemory()
-        at = self.time.at() if self.time.dated else "0.000000"
-        self._tell("boot", f"boot {self.boots} begins", self._book.where(self._number), None, at)
+        self._tell("boot", f"boot {self.boots} begins", self._book.where(self._number))
         self._judge([MachineFacts(boot_id=self._name_boot()), KernelLogCaughtUp()], self._now_us())
 
     # --- counting
 
-    def _is_flood(self, record: KernelRecord) -> bool:
-        """Count the record; True when it is one too many of its kind in this second."""
-        second = record.timestamp_us // SECOND_US
+    def _shape(self, text: str, at_us: int) -> tuple[str, str]:
+        """What a line has in common with those of a flood that it belongs to."""
+        second = at_us // SECOND_US
         if second != self._second or len(self._shapes) > SHAPES_MAX:
             self._second = second
             self._shapes.clear()
-        head, _, rest = record.text[:SHAPE_CHARACTERS].partition(",")
-        shape = (head, rest if head.endswith(_NUMBERS_DECIDE) else rest.translate(_NO_DIGITS))
-        count, tallies = self._shapes.get(shape, (0, ()))
-        if count < SAME_PER_SECOND_MAX:
-            tallies = self._tallied(record)
-            self._shapes[shape] = (count + 1, tallies)
-            return False
-        where = self._book.where(record.sequence)
-        for tally in tallies:
-            tally.count += 1
-            tally.last = where
-        return True
+        head, _, rest = text[:SHAPE_CHARACTERS].partition(",")
+        return head, rest if head.endswith(_NUMBERS_DECIDE) else rest.translate(_NO_DIGITS)
 
     def _tallied(self, record: KernelRecord) -> tuple[Tally, ...]:
         fact, self._memory = kernel_text.read(record, self._memory)
@@ -242,7 +242,7 @@ class Machine:
             tally.burst_line, tally.burst_boot = record.sequence, self.boots
         tally.burst_us = record.timestamp_us
         tally.count += 1
-        tally.last, tally.last_at = where, at
+        tally.last_number, tally.last_at = record.sequence, at
         if pid and len(tally.pid_set) < PIDS_MAX:
             tally.pid_set.add(pid)
         return tally

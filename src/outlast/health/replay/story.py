@@ -89,6 +89,7 @@ class Tally(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Different processes that the lines name, at most `PIDS_MAX`."""
     in_fault: bool = False
     pid_set: set[str] = msgspec.field(default_factory=set)
+    last_number: int = 0
     burst_line: int = 0
     burst_us: int = 0
     burst_boot: int = 0

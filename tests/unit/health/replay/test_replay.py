@@ -160,6 +160,20 @@ def test_a_part_of_the_log_that_comes_twice_is_judged_once() -> None:
     assert report.faults[0].lines == 3
 
 
+def test_a_boot_is_dated_by_its_own_first_line_and_not_counted_twice() -> None:
+    """Also when the same part of the log comes again, banner included."""
+    part = log(
+        f"Nov 30 10:00:00 h kernel: [  900.000000] {XID}",
+        "Nov 30 10:05:00 h kernel: [    0.000000] Linux version 6.1.0",
+        f"Nov 30 10:06:00 h kernel: [   60.000000] {XID}",
+    )
+    report = replayed(part, part)
+
+    assert report.boots == 2
+    assert report.repeated == 3
+    assert [entry.at for entry in report.timeline if entry.kind == "boot"] == ["Nov 30 10:05:00"]
+
+
 def test_machines_of_one_log_do_not_share_their_gpus() -> None:
     """A central log server writes all of them into one file."""
     line = "Nov 30 12:00:00 {} kernel: NVRM: Xid (PCI:0000:02:00): {}, x"
