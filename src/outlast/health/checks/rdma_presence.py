@@ -1,7 +1,6 @@
 """Is every InfiniBand and RoCE device still there that had an active port?
 
-Told apart: gone from the bus, on the bus without a driver, and a driver that offers no RDMA device. A
-function whose sibling on the same slot became a bond is part of that bond.
+Told apart: gone from the bus, on the bus without a driver, and a driver that offers no RDMA device.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ NAME: Final = "rdma_presence"
 GONE_POLLS: Final = 6
 """At 30 s: three minutes. A driver that is reloaded, or a cloud that services its host, takes less."""
 RANK: Final = 5
-BOND: Final = "bond"
 
 
 def run(view: View) -> Assessment | None:
@@ -29,8 +27,7 @@ def run(view: View) -> Assessment | None:
         return None
     if view.pci is None or not view.pci.readable:
         return None
-    here = {device.pci_address: device for device in survey.devices}
-    bonded = {slot_of(address) for address, device in here.items() if BOND in device.name}
+    here = {device.pci_address for device in survey.devices}
     bad = []
     known: dict[str, KnownPort] = {}
     for port in view.expected.known_ports:
@@ -38,7 +35,7 @@ def run(view: View) -> Assessment | None:
     # A driver that is upgraded lets go of all its devices at once; a device that fails is one of several.
     bound = {device.driver for device in view.pci.nics}
     for address, port in known.items():
-        if address in here or slot_of(address) in bonded:
+        if address in here:
             continue
         level = _missing(port, view.pci, alone=port.driver in bound)
         if level is not None:
@@ -47,11 +44,6 @@ def run(view: View) -> Assessment | None:
 
 
 CHECK: Final = LevelCheck(NAME, "InfiniBand and RoCE devices", frozenset({RdmaSurvey}), run)
-
-
-def slot_of(address: str) -> str:
-    """A PCI address without its function: functions of one slot are one board."""
-    return address.rpartition(".")[0]
 
 
 def _missing(port: KnownPort, pci: PciSurvey, *, alone: bool) -> Level | None:

@@ -10,13 +10,15 @@ from typing import Final
 import msgspec
 
 from outlast.health.checks.declaration import KnownPort
-from outlast.health.checks.rdma_presence import BOND, slot_of
 from outlast.health.verdict.state import JudgeState
 from outlast.model.observation import RdmaSurvey
 from outlast.model.observation.rdma import ACTIVE
 
 PORTS_MAX: Final = 64
 """Ports that are remembered; a machine has 1 to 20."""
+
+BOND: Final = "bond"
+"""In the name of the one device that several functions of a slot became: mlx5_bond_0."""
 
 
 def learn_ports(state: JudgeState, survey: RdmaSurvey) -> JudgeState:
@@ -53,12 +55,17 @@ def _still_here(known: tuple[KnownPort, ...], survey: RdmaSurvey) -> tuple[Known
     one is where it was, those that are not are missing.
     """
     here = {device.pci_address: device for device in survey.devices if device.pci_address}
-    bonded = {slot_of(address) for address, device in here.items() if BOND in device.name}
-    kept = tuple(port for port in known if port.device in here or slot_of(port.device) not in bonded)
+    bonded = {_slot(address) for address, device in here.items() if BOND in device.name}
+    kept = tuple(port for port in known if port.device in here or _slot(port.device) not in bonded)
     wanted = {port.device for port in kept}
     others = sum(1 for device in here.values() if not device.is_efa)
     moved = bool(wanted) and wanted.isdisjoint(here) and others >= len(wanted)
     return () if moved else kept
+
+
+def _slot(address: str) -> str:
+    """A PCI address without its function: functions of one slot are one board."""
+    return address.rpartition(".")[0]
 
 
 def active_ports(state: JudgeState) -> int | None:
