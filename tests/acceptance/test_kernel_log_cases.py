@@ -159,6 +159,9 @@ def test_up_013_no_spare_rows_means_a_new_board_whatever_relief_a_reset_brings()
     assert [over.ending for over in scene.poll().ended] == [Ending.HARDWARE_LEFT]
     pending = Scene()
     pending.xid(0, 63, "Row Remapper: New row marked for remapping, reset gpu to activate.", pid=1896)
+    assert not disrupts(pending)
+    pending.hardware.change(pending.gpu(0), remap_pending=True)
+    pending.poll()
     assert pending.fault.fault_class is FaultClass.RESET_CURES
 
 

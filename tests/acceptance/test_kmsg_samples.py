@@ -110,8 +110,8 @@ BLOCKING_CLASSES: Final = {
     "file_max",
     "conntrack_full",
 }
-DISRUPTIVE_XIDS: Final = {79, 64, 63, 46, 62, 109, 154}
-BLOCKING_XIDS: Final = {94}
+DISRUPTIVE_XIDS: Final = {79, 64, 46, 62, 109, 154}
+BLOCKING_XIDS: Final = {94, 63}
 REPEATS_MATTER: Final = {"soft_lockup"}
 """Benign alone; the same processor stuck again and again is not."""
 

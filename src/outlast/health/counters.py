@@ -29,7 +29,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     value: int
 
 
-class History(msgspec.Struct, frozen=True):
+class History(msgspec.Struct, frozen=True, gc=False):
     """One counter: its baseline, then each change. `seen` is the newest look, changed or not."""
 
     samples: tuple[Sample, ...]
@@ -56,6 +56,8 @@ class CounterBook(msgspec.Struct, frozen=True):
         newest, oldest = history.samples[-1], history.samples[0]
         if history.seen <= oldest.at:
             return None
+        if newest is oldest:
+            return 0
         since = self.now - within_s
         before = oldest
         for sample in history.samples:
@@ -67,15 +69,22 @@ class CounterBook(msgspec.Struct, frozen=True):
 
 def absorb(book: CounterBook, readings: Iterable[CounterReading], now: float) -> CounterBook:
     """The book after one more look at some counters, at monotonic second `now`."""
-    histories = dict(book.histories)
+    histories: dict[tuple[str, str], History] | None = None
     dropped = 0
     for reading in readings:
+        if histories is None:
+            histories = dict(book.histories)
         key = (reading.device, reading.name)
         old = histories.get(key)
+        if old is not None and old.samples[-1].value == reading.value:
+            histories[key] = History(old.samples, now, old.saturated)
+            continue
         if old is None and len(histories) >= COUNTERS_MAX:
             dropped += 1
             continue
         histories[key] = _after(old, reading, now)
+    if histories is None:
+        return CounterBook(book.histories, now, book.dropped)
     return CounterBook(histories, now, dropped)
 
 
@@ -89,8 +98,6 @@ def _after(old: History | None, reading: CounterReading, now: float) -> History:
     sample = Sample(now, reading.value)
     if old is None or reading.value < old.samples[-1].value:
         return History((sample,), now, saturated)
-    if reading.value == old.samples[-1].value:
-        return msgspec.structs.replace(old, seen=now, saturated=saturated)
     samples = (*old.samples, sample)
     if len(samples) > CHANGES_MAX:
         gaps = [later.at - sooner.at for sooner, later in pairwise(samples)]

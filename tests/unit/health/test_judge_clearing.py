@@ -73,6 +73,20 @@ def test_a_notice_of_a_repair_is_recorded_at_once() -> None:
     assert endings(scene, 2) == [Ending.RECORDED]
 
 
+def test_a_repair_that_nobody_can_confirm_is_taken_at_the_logs_word() -> None:
+    """63 asks for a reset where the counters cannot be read; where they can, they decide."""
+    read, unread = Scene(), Scene()
+    unread.hardware.change(unread.gpu(0), remap_pending=None)
+    unread.poll()
+    for scene in (read, unread):
+        scene.xid(0, 63)
+    assert read.fault.fault_class is FaultClass.TRANSIENT
+    assert unread.fault.fault_class is FaultClass.RESET_CURES
+    read.hardware.change(read.gpu(0), remap_pending=True)
+    read.poll()
+    assert read.fault.fault_class is FaultClass.RESET_CURES
+
+
 def test_a_failed_repair_never_ends_in_the_machine() -> None:
     """64 does not clear by a reset, a reboot or time: relief after a reset is false."""
     scene = Scene()

@@ -14,7 +14,7 @@ from outlast.health.sources import kernel_text
 from outlast.health.sources.facts import DriverLoadedFact, Fact
 from outlast.health.verdict import peers, repeats, wedge
 from outlast.health.verdict.attribution import below_port
-from outlast.health.verdict.faults import find, join_event
+from outlast.health.verdict.faults import find, join_event, join_found
 from outlast.health.verdict.state import (
     HELD_MAX,
     HOLD_BACK_S,
@@ -64,14 +64,15 @@ def _long_over(event: Event, now: Moment) -> bool:
 
 def release_due(state: JudgeState, now: Moment) -> JudgeState:
     """Judge the followers whose leader did not come in time."""
-    if not state.held:
+    count = 0
+    for held in state.held:  # in the order in which they came, so also of what is due
+        if held.due > now.monotonic:
+            break
+        count += 1
+    if count == 0:
         return state
-    due = [held.event for held in state.held if held.due <= now.monotonic]
-    if not due:
-        return state
-    state = msgspec.structs.replace(
-        state, held=tuple(held for held in state.held if held.due > now.monotonic)
-    )
+    due = [held.event for held in state.held[:count]]
+    state = msgspec.structs.replace(state, held=state.held[count:])
     for event in due:
         state = _settle(state, event, now)
     return state
@@ -79,7 +80,7 @@ def release_due(state: JudgeState, now: Moment) -> JudgeState:
 
 def next_due(state: JudgeState) -> float | None:
     """Monotonic time at which `release_due` has something to do."""
-    return min((held.due for held in state.held), default=None) if state.held else None
+    return state.held[0].due if state.held else None
 
 
 def _note(state: JudgeState, fact: Fact, now: Moment) -> JudgeState:
@@ -114,11 +115,16 @@ def _absorb_event(state: JudgeState, event: Event, now: Moment) -> JudgeState:
 
 def _lead(state: JudgeState, event: Event, now: Moment) -> JudgeState:
     """A leader never waits: it joins its story, is an echo of a peer's, or opens a story of its own."""
-    if find(state, event) is None:
-        blamed = peers.accuse(state, event, now)
-        if blamed is not None:
-            return blamed
-    state = join_event(state, event, now, may_open=True)
+    found = find(state, event)
+    if found is not None:
+        joined = join_found(state, found, event, now)
+        if joined is state:
+            return state
+    elif (blamed := peers.accuse(state, event, now)) is not None:
+        return blamed
+    else:
+        joined = join_event(state, event, now, may_open=True)
+    state = joined
     return _pull_followers(peers.gather(state, event, now), now)
 
 
@@ -128,8 +134,9 @@ def _hold(state: JudgeState, event: Event, now: Moment) -> JudgeState:
         if event.fault_class is FaultClass.APPLICATION:
             return state
         return join_event(state, event, now, may_open=True)
-    if find(state, event) is not None:
-        return join_event(state, event, now, may_open=False)
+    found = find(state, event)
+    if found is not None:
+        return join_found(state, found, event, now)
     held = (*state.held, Held(event, now.monotonic + HOLD_BACK_S))
     state = msgspec.structs.replace(state, held=held[-HELD_MAX:])
     for overflow in held[:-HELD_MAX]:

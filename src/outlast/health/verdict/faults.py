@@ -41,6 +41,8 @@ NODE_KEY: Final = "node"
 SEEN_AGAIN_S: Final = 60.0
 """A code that repeats moves `last_seen_at` at most this often."""
 MICROSECOND: Final = 1_000_000
+JUST_SEEN_S: Final = 0.5
+"""Evidence is dated this exactly, so that a flood does not change its fault with every line."""
 
 
 def join_event(state: JudgeState, event: Event, now: Moment, *, may_open: bool) -> JudgeState:
@@ -48,6 +50,11 @@ def join_event(state: JudgeState, event: Event, now: Moment, *, may_open: bool) 
     found = find(state, event)
     if found is None:
         return _open(state, event, now) if may_open else state
+    return join_found(state, found, event, now)
+
+
+def join_found(state: JudgeState, found: OpenFault, event: Event, now: Moment) -> JudgeState:
+    """The event joins this fault, which is the one that `find` gave."""
     joined = _joined(found, event, state, now)
     state = _replace(state, found, joined)
     if event.key != found.key and found.key.startswith(f"{event.key}/"):
@@ -122,7 +129,17 @@ def join_level(state: JudgeState, level: Level, check: str, source: str, now: Mo
 
 def find(state: JudgeState, event: Event) -> OpenFault | None:
     """The fault this event belongs to."""
-    candidates = [f for f in state.faults if _related(f.key, event.key) and _same_story(f, event)]
+    if not state.faults:
+        return None
+    key = event.key
+    candidates = [
+        fault
+        for fault in state.faults
+        if (fault.key == key or ("/" in fault.key + key and _related(fault.key, key)))
+        and _same_story(fault, event)
+    ]
+    if not candidates:
+        return None
     for fault in candidates:
         if _has(fault, event.code) and fault.key == event.key:
             return fault
@@ -163,6 +180,8 @@ def _has(fault: OpenFault, code: str) -> bool:
 
 
 def _replace(state: JudgeState, old: OpenFault, new: OpenFault) -> JudgeState:
+    if new is old:
+        return state
     return msgspec.structs.replace(
         state, faults=tuple(new if fault is old else fault for fault in state.faults)
     )
@@ -174,7 +193,7 @@ def _open(state: JudgeState, finding: Finding, now: Moment, check: str = "", sou
     event = finding if isinstance(finding, Event) else None
     replayed = event is not None and event.replayed
     repeated = comes_back(state, finding, now)
-    code = _code(finding, check, source)
+    code = _code(state, finding, check, source)
     if repeated:
         code = msgspec.structs.replace(code, summary=f"{code.summary} {CAME_BACK}")
     fault = OpenFault(
@@ -214,11 +233,14 @@ def _joined(
         # The driver's newest word replaces its earlier one, also where it asks for less.
         codes = tuple(c for c in codes if c.level or c.code == finding.code or not _recovery(c.code))
     if all(known.code != finding.code for known in codes):
-        codes = most_telling((*codes, _code(finding, check, source)))
+        codes = most_telling((*codes, _code(state, finding, check, source)))
     elif event is not None and leads:
         # The words of a line may make more of its code than those of the line before.
-        codes = tuple(_stronger(known, _code(finding, check, source)) for known in codes)
-    codes = fault.codes if codes == fault.codes else codes
+        new = STRENGTH[finding.fault_class]
+        if any(c.code == finding.code and STRENGTH[c.fault_class] < new and not c.level for c in codes):
+            codes = most_telling(tuple(_stronger(c, _code(state, finding, check, source)) for c in codes))
+    if codes is not fault.codes and codes == fault.codes:
+        codes = fault.codes
     news = codes is not fault.codes or (live and (fault.state is not FaultState.OPEN or not fault.live))
     evidence, evidence_codes = _with_evidence(fault, finding, now)
     news = news or evidence is not fault.evidence or now.monotonic - fault.seen_monotonic >= SEEN_AGAIN_S
@@ -234,6 +256,9 @@ def _joined(
             last_us = max(last_us, event.timestamp_us)
         if event.pid is not None and event.pid not in pids:
             pids = (*pids, event.pid)[:PIDS_PER_FAULT_MAX]
+    unchanged = (news, codes, pids, first_us) == (False, fault.codes, fault.pids, fault.first_us)
+    if unchanged and _just_seen(fault, last_us, now) and (fault.action_seen or not _asks(finding)):
+        return fault  # one more line of a flood
     return msgspec.structs.replace(
         fault,
         codes=codes,
@@ -255,14 +280,28 @@ def _joined(
     )
 
 
+def _just_seen(fault: OpenFault, last_us: int | None, now: Moment) -> bool:
+    """Whether the fault's evidence is as new as makes any difference."""
+    slid_us = 0 if last_us is None or fault.last_leader_us is None else last_us - fault.last_leader_us
+    return (
+        fault.clean_since is None
+        and now.monotonic - fault.evidence_monotonic < JUST_SEEN_S
+        and slid_us < JUST_SEEN_S * MICROSECOND
+    )
+
+
 def most_telling(codes: tuple[FaultCode, ...], limit: int = CODES_PER_FAULT_MAX) -> tuple[FaultCode, ...]:
-    """At most as many as a fault holds: the best-ranked, and always one of the strongest cure."""
-    if len(codes) <= limit:
-        return codes
-    strongest = max(codes, key=lambda c: (STRENGTH[c.fault_class], -c.rank))
-    others = sorted((c for c in codes if c is not strongest), key=lambda c: (c.rank, c.code))
-    kept = {c.code for c in (strongest, *others[: limit - 1])}
-    return tuple(c for c in codes if c.code in kept)
+    """In order of rank, at most as many as a fault holds, and always one of the strongest cure."""
+    if len(codes) > limit:
+        strongest = max(codes, key=lambda c: (STRENGTH[c.fault_class], -c.rank))
+        others = sorted((c for c in codes if c is not strongest), key=lambda c: (c.rank, c.code))
+        kept = {c.code for c in (strongest, *others[: limit - 1])}
+        codes = tuple(c for c in codes if c.code in kept)
+    return tuple(sorted(codes, key=_rank))
+
+
+def _rank(code: FaultCode) -> int:
+    return code.rank
 
 
 def _with_evidence(
@@ -298,16 +337,18 @@ def _stronger(known: FaultCode, new: FaultCode) -> FaultCode:
     return new if known.code == new.code and not known.level and weaker else known
 
 
-def _code(finding: Finding, check: str, source: str) -> FaultCode:
+def _code(state: JudgeState, finding: Finding, check: str, source: str) -> FaultCode:
     level = finding if isinstance(finding, Level) else None
     polls, span_s = CLEAN.get(finding.proof, (2, 60.0))
     if finding.code in AT_ONCE:
         span_s = 0.0
     blames_peer = isinstance(finding, Event) and finding.blames_peer
+    notice = level is None and finding.code in AT_ONCE and _repair_is_read(state, finding.gpu)
     return FaultCode(
         code=finding.code,
-        # A link whose other end is to blame, as far as this GPU can tell: keep jobs away, and no more.
-        fault_class=FaultClass.TRANSIENT if blames_peer else finding.fault_class,
+        # A link whose other end is to blame, or a repair that the counters have not confirmed: keep jobs
+        # away, and no more.
+        fault_class=FaultClass.TRANSIENT if blames_peer or notice else finding.fault_class,
         reason=finding.reason,
         rank=finding.rank,
         proof=finding.proof,
@@ -324,6 +365,12 @@ def _code(finding: Finding, check: str, source: str) -> FaultCode:
     )
 
 
+def _repair_is_read(state: JudgeState, address: str) -> bool:
+    """Whether NVML says of this GPU what waits for a reset, so that the log need not be taken at its word."""
+    gpus = state.gpu.gpus if state.gpu is not None else ()
+    return any(gpu.pci_address == address and gpu.remap_pending is not None for gpu in gpus)
+
+
 _EVENT_POLLS: Final = {
     Subsystem.GPU: GpuSurvey.source,
     Subsystem.FABRIC: GpuSurvey.source,
@@ -335,7 +382,7 @@ _EVENT_POLLS: Final = {
 CLEAN: Final = {Proof.FABRIC_GOOD: (2, 600.0)}
 """Good polls, and seconds from the first to the last of them, where it is not two in a minute."""
 AT_ONCE: Final = frozenset({"xid/63", "xid/156", "xid/160"})
-"""Notices of a repair that is done: where the counters can be read and nothing waits, two polls do."""
+"""Notices of a repair: the counters say whether it waits for a reset, and two good polls end the notice."""
 
 
 def _evidence(finding: Finding, now: Moment) -> Evidence:

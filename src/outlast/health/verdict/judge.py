@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
+from operator import attrgetter, is_
+from typing import Final
 
 import msgspec
 
@@ -59,16 +61,25 @@ def judge(state: JudgeState, inputs: Iterable[Input], now: Moment, catalogue: Ca
     state = release_due(state, now)
     state = repeats.unsuspected(state, now)
     state = wedge.second_witness(wedge.wedged(state, now), now)
-    known = before.answer
-    if state is before and known is not None and now.monotonic < known.until:
-        return Judgement(
-            state=state,
-            status=known.status,
-            conditions=known.conditions,
-            deep_check=deep_check(state),
-            due_s=None if known.until == inf else known.until - now.monotonic,
-        )
+    if before.answer is not None and now.monotonic < before.answer.until and _says_the_same(before, state):
+        return _judgement(before, state, before.answer, (), tuple(ended), now)
     return _answered(before, state, tuple(ended), now, catalogue)
+
+
+_UNSAID: Final = frozenset(
+    {
+        *("answer", "standing", "version", "running_base_s", "uptime_s", "suspended_s"),
+        *("held", "recent", "repeats", "tallies", "past", "owners", "removals", "stuck", "witness"),
+        *("off_bus", "gaps", "untrusted", "probes", "asked", "first_start", "judged", "counters"),
+    }
+)
+_SAID: Final = attrgetter(*(name for name in JudgeState.__struct_fields__ if name not in _UNSAID))
+"""All of the state that the answer is made of; a new field is held to matter until it is listed above."""
+
+
+def _says_the_same(before: JudgeState, after: JudgeState) -> bool:
+    """Whether nothing that is published can have changed: most lines of a flood change nothing."""
+    return after is before or all(map(is_, _SAID(before), _SAID(after)))
 
 
 def deep_check(state: JudgeState) -> tuple[str, ...]:
@@ -86,14 +97,25 @@ def _answered(
         for fault in state.faults
         if fault.id not in was or (fault.state is FaultState.OPEN and was[fault.id] is not FaultState.OPEN)
     )
-    status = report.status(state, published, catalogue)
-    conditions = report.conditions(published)
-    due = _due(state, now)
-    state = msgspec.structs.replace(state, answer=Answer(status, conditions, due))
+    answer = report.answer(state, published, catalogue, vouching.next_change(state, now))
+    state = msgspec.structs.replace(state, answer=answer)
+    return _judgement(before, state, answer, opened, ended, now)
+
+
+def _judgement(
+    before: JudgeState,
+    state: JudgeState,
+    answer: Answer,
+    opened: tuple[OpenFault, ...],
+    ended: tuple[Ended, ...],
+    now: Moment,
+) -> Judgement:
+    held = next_due(state)
+    due = answer.until if held is None else min(held, answer.until)
     return Judgement(
         state=state,
-        status=status,
-        conditions=conditions,
+        status=answer.status,
+        conditions=answer.conditions,
         opened=opened,
         ended=ended,
         probe=bool(opened)
@@ -134,9 +156,3 @@ def _absorb(
             if state.instance_type != reading.instance_type:
                 state = msgspec.structs.replace(state, instance_type=reading.instance_type)
             return state, ()
-
-
-def _due(state: JudgeState, now: Moment) -> float:
-    """The moment at which the answer may change without a new reading."""
-    held = next_due(state)
-    return min(inf if held is None else held, vouching.next_change(state, now))

@@ -127,6 +127,7 @@ def _salvaged(content: bytes) -> JudgeState | None:
 def _proof_anew(fault: OpenFault, monotonic: float) -> OpenFault:
     return msgspec.structs.replace(
         fault,
+        codes=most_telling(fault.codes),
         evidence_monotonic=monotonic,
         seen_monotonic=monotonic,
         quiet_since=monotonic,

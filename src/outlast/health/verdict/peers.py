@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from outlast.health.finding import Event, Role
+from outlast.health.finding import Event
 from outlast.health.verdict.faults import MICROSECOND, absorb_fault, echo
 from outlast.health.verdict.state import WINDOW_S, JudgeState, Moment, OpenFault
 from outlast.model.health import FaultClass, FaultState, Subsystem
@@ -49,17 +49,17 @@ def gather(state: JudgeState, event: Event, now: Moment) -> JudgeState:
     """A leader has come: link errors that other GPUs reported moments before are its echoes."""
     if event.replayed or _is_echo(event.code, blames_peer=event.blames_peer):
         return state
+    if len(state.faults) < 2 or not any(_links_only(fault) for fault in state.faults):
+        return state
     whole = next((f for f in state.faults if f.key == event.key and _has(f, event.code)), None)
     if whole is None or not whole.live:
         return state
     for other in state.faults:
         if other is whole or other.key == whole.key or not other.live or other.first_us is None:
             continue
-        causes = [code for code in other.codes if code.rank < RANK_CAUSE]
-        blames = bool(causes) and all(_blames(other, code.code) for code in causes)
-        links = bool(causes) and all(code.code == LINK_ERROR or _blames(other, code.code) for code in causes)
-        if not links or any(code.level for code in other.codes):
+        if not _links_only(other):
             continue
+        blames = all(code.blames_peer for code in other.codes if code.rank < RANK_CAUSE)
         if _near(other, event, blames_peer=blames) and _may_be_accused(whole, blames_peer=blames):
             state = absorb_fault(state, whole, other, codes=False)
             whole = next(fault for fault in state.faults if fault.id == whole.id)
@@ -70,9 +70,14 @@ def _is_echo(code: str, *, blames_peer: bool) -> bool:
     return blames_peer or code == LINK_ERROR
 
 
-def _blames(fault: OpenFault, code: str) -> bool:
-    """A NetIR link event that opened as suspect: only lines that blame their peer are Transient there."""
-    return any(c.code == code and c.blames_peer for c in fault.codes)
+def _links_only(fault: OpenFault) -> bool:
+    """All that can be a cause in it is an error of a link: the GPU itself has shown nothing."""
+    if fault.root.code != LINK_ERROR and not fault.root.blames_peer:
+        return False
+    return all(
+        (code.rank >= RANK_CAUSE or code.code == LINK_ERROR or code.blames_peer) and not code.level
+        for code in fault.codes
+    )
 
 
 def _may_be_accused(fault: OpenFault, *, blames_peer: bool) -> bool:
@@ -98,8 +103,3 @@ def _near(fault: OpenFault, event: Event, *, blames_peer: bool) -> bool:
 
 def _has(fault: OpenFault, code: str) -> bool:
     return any(known.code == code for known in fault.codes)
-
-
-def leads(event: Event) -> bool:
-    """Whether an event is one that others can be echoes of."""
-    return event.role is Role.LEADER

@@ -15,7 +15,7 @@ from outlast.health.finding import PROOF_TEXT, Proof
 from outlast.health.reasons import Reason
 from outlast.health.verdict import ports, vouching
 from outlast.health.verdict.inventory import expected
-from outlast.health.verdict.state import FaultCode, JudgeState, Moment, OpenFault, Standing, Suspicion
+from outlast.health.verdict.state import Answer, FaultCode, JudgeState, Moment, OpenFault, Standing, Suspicion
 from outlast.model.cluster import Condition
 from outlast.model.health import (
     FAULTS_MAX,
@@ -76,18 +76,19 @@ def conditions(published: tuple[SubsystemVerdict, ...]) -> tuple[Condition, ...]
     )
 
 
-def status(
-    state: JudgeState, published: tuple[SubsystemVerdict, ...], catalogue: Catalogue
-) -> NodeHealthStatus:
-    """What the NodeHealth object says; the agent adds who it is."""
+def answer(
+    state: JudgeState, published: tuple[SubsystemVerdict, ...], catalogue: Catalogue, until: float
+) -> Answer:
+    """What the NodeHealth object and the node's conditions say; the agent adds who it is."""
     wanted = expected(state, catalogue)
     gpus = vouching.inventory(state)
     found = sum(1 for gpu in gpus if gpu.present)
-    faults = sorted(state.faults, key=_badness)
-    shown = tuple(published_fault(fault) for fault in faults[:FAULTS_MAX])
+    known = {id(fault): (fault, words) for fault, words in (state.answer.shown if state.answer else ())}
+    worst = sorted(state.faults, key=_badness)
+    shown = tuple(known.get(id(fault)) or (fault, published_fault(fault)) for fault in worst[:FAULTS_MAX])
     efa = len(working(state.pci)) if state.pci else 0
     rdma = (efa, wanted.efa) if efa or wanted.efa else ports.devices(state)
-    return NodeHealthStatus(
+    status = NodeHealthStatus(
         boot_id=state.boot_id,
         checked_at=state.checked_at,
         state=_overall(published),
@@ -98,9 +99,11 @@ def status(
         rdma_expected=rdma[1],
         gpus=gpus,
         verdicts=published,
-        faults=shown,
-        faults_dropped=len(faults) - len(shown) + state.faults_dropped,
+        faults=tuple(words for _, words in shown),
+        faults_dropped=len(worst) - len(shown) + state.faults_dropped,
     )
+    seen = (state.known_gpus, state.pci, state.gpu)
+    return Answer(status, conditions(published), until, shown, gpus, seen)
 
 
 def published_fault(fault: OpenFault) -> Fault:
@@ -109,7 +112,7 @@ def published_fault(fault: OpenFault) -> Fault:
     gpu = fault.gpu
     if gpu is not None and gpu.instance is not None and root.scope is not Scope.INSTANCE:
         gpu = msgspec.structs.replace(gpu, instance=None)
-    also = [code.code for code in fault.codes if code is not root]
+    also = [code.code for code in fault.codes[1:]]
     summary = f"{root.summary} Seen with it: {', '.join(also)}." if also else root.summary
     proofs = list(dict.fromkeys(_proof(code) for code in fault.codes))
     return Fault(
@@ -140,9 +143,10 @@ def _proof(code: FaultCode) -> str:
     return f"{text} in {code.clean_polls} polls {apart}"
 
 
-def _badness(fault: OpenFault) -> tuple[bool, bool, int, object]:
+def _badness(fault: OpenFault) -> tuple[bool, bool, int]:
+    """Worst first, and the older of equals: faults are kept in the order in which they opened."""
     gone = fault.fault_class is FaultClass.HARDWARE_GONE
-    return (fault.state is not FaultState.OPEN, not gone, fault.root.rank, fault.opened_at)
+    return (fault.state is not FaultState.OPEN, not gone, fault.root.rank)
 
 
 def _overall(published: tuple[SubsystemVerdict, ...]) -> Verdict:

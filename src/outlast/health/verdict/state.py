@@ -21,8 +21,10 @@ from outlast.model.cluster import Condition
 from outlast.model.health import (
     FAULTS_MAX,
     Evidence,
+    Fault,
     FaultClass,
     FaultState,
+    Gpu,
     GpuIdentity,
     NodeHealthStatus,
     Scope,
@@ -127,7 +129,7 @@ class FaultCode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class OpenFault(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A fault with the codes that joined it; the best-ranked code is its root."""
+    """A fault with the codes that joined it, the best-ranked first."""
 
     id: str
     key: str
@@ -168,14 +170,17 @@ class OpenFault(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def root(self) -> FaultCode:
         """The cause: the smallest rank, the earliest of equals."""
-        return min(self.codes, key=lambda code: code.rank)
+        return self.codes[0]
 
     @property
     def fault_class(self) -> FaultClass:
         """The strongest cure that any of its codes needs; what is only history blocks and never drains."""
         if not self.live:
             return FaultClass.TRANSIENT
-        strongest = max((code.fault_class for code in self.codes), key=STRENGTH.__getitem__)
+        strongest = self.codes[0].fault_class
+        for code in self.codes:
+            if STRENGTH[code.fault_class] > STRENGTH[strongest]:
+                strongest = code.fault_class
         return NEXT_CURE.get(strongest, strongest) if self.repeated else strongest
 
 
@@ -309,6 +314,10 @@ class Answer(msgspec.Struct, frozen=True):
     status: NodeHealthStatus
     conditions: tuple[Condition, ...]
     until: float
+    shown: tuple[tuple[OpenFault, Fault], ...] = ()
+    """How each fault was shown, so that only those that changed are put into words again."""
+    inventory: tuple[Gpu, ...] = ()
+    inventory_of: tuple[tuple[KnownGpu, ...], PciSurvey | None, GpuSurvey | None] = ((), None, None)
 
 
 class JudgeState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

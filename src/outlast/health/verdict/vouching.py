@@ -100,10 +100,16 @@ def _silent_from(state: JudgeState, source: str) -> float | None:
 
 def inventory(state: JudgeState) -> tuple[Gpu, ...]:
     """Every GPU that is here or was; index and name come from NVML."""
+    known_already = state.answer
+    if known_already is not None:
+        gpus_of, pci_of, survey_of = known_already.inventory_of
+        if gpus_of is state.known_gpus and pci_of is state.pci and survey_of is state.gpu:
+            return known_already.inventory
     known = {gpu.pci_address: gpu for gpu in state.known_gpus}
     listed = {gpu.address: gpu for gpu in state.pci.gpus} if state.pci else {}
     if state.pci is not None:
-        listed = {address: gpu for address, gpu in listed.items() if address in counted(state.pci)}
+        ours = set(counted(state.pci))
+        listed = {address: gpu for address, gpu in listed.items() if address in ours}
     errors = {gpu.pci_address for gpu in state.gpu.gpus if gpu.error} if state.gpu else set()
     gpus = []
     for address in sorted({*known, *listed})[:GPUS_MAX]:

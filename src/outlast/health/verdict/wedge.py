@@ -13,7 +13,7 @@ import msgspec
 from outlast.health.finding import Event, Proof, Role
 from outlast.health.reasons import Reason
 from outlast.health.sources.facts import Fact, GspFact, HungTaskFact, LineFact, XidFact
-from outlast.health.verdict.faults import join_event
+from outlast.health.verdict.faults import JUST_SEEN_S, join_event
 from outlast.health.verdict.state import (
     REMOVALS_MAX,
     WITNESS_S,
@@ -73,6 +73,12 @@ def removed(state: JudgeState, event: Event, now: Moment) -> JudgeState:
     if event.code != REMOVAL_CODE or event.replayed or not event.gpu or not (event.process or event.pid):
         return state
     entry = Removal(process=event.process, at=now.monotonic, pid=event.pid, gpu=event.gpu)
+    if any(
+        now.monotonic - e.at < JUST_SEEN_S
+        and (e.gpu, e.process, e.pid) == (entry.gpu, entry.process, entry.pid)
+        for e in state.removals
+    ):
+        return state
     fresh = [
         e
         for e in state.removals
