@@ -49,6 +49,7 @@ _NOISE: Final = (
     ("driver/software-check", re.compile(r"(?:nvCheck|nvAssert)\w{0,40}: |(?:Check|Assertion) failed: ")),
     ("driver/nvlink-noise", re.compile(r"knvlink\w{0,64}: ")),
     ("driver/fabric-notice", re.compile(r"_fabric\w{0,48}: |\w{0,32}[Ii]mex\w{0,32}: ")),
+    ("driver/watchdog", re.compile(r"RC watchdog: GPU is probably locked")),
     ("driver/crash-dump", re.compile(r"A GPU crash dump has been created")),
 )
 

@@ -44,6 +44,13 @@ _IO: Final = re.compile(
     r"|(?:blk_update_request: |print_req_error: |end_request: )?"
     rf"(?:I/O error|critical (?:medium|target|nexus) error), dev (?P<disk>{_NAME}), sector \d)"
 )
+_SUPERBLOCK: Final = re.compile(
+    rf"{START}EXT[234]-fs \((?P<disk>{_NAME})\): (?:previous )?I/O error (?:while writing|to) superblock"
+)
+_RAID: Final = re.compile(
+    rf"{START}(?:md: )?md/raid\w{{0,4}}:(?P<array>md[\w-]{{1,16}}): Disk failure on (?P<member>{_NAME}), "
+    r"(?P<end>failing array)?"
+)
 _REAL: Final = re.compile(
     r"(?:nvme\d+(?:c\d+)?n\d+|sd[a-z]{1,3}|xvd[a-z]{1,2}|vd[a-z]{1,2}|hd[a-z]|md\d+)(?:p?\d+)?"
 )
@@ -128,12 +135,23 @@ def btrfs(text: str) -> Line | None:
 
 def io_error(text: str) -> Line | None:
     """A read or write that failed for good."""
+    if found := _SUPERBLOCK.search(text):
+        return Line(kind="storage/fs-error", start=found.start(), device=_disk(found["disk"]), subject="ext4")
     found = _IO.search(text)
     if found is None:
         return None
     disk = found["disk"] or found["buffered"]
     kind = "storage/io-error-passing" if _PASSING.match(disk) else "storage/io-error"
     return Line(kind=kind, start=found.start(), device=_disk(disk), subject=disk)
+
+
+def raid(text: str) -> Line | None:
+    """A RAID that lost a disk; one without spare data is lost with it."""
+    found = _RAID.search(text)
+    if found is None:
+        return None
+    kind = "storage/raid-failed" if found["end"] else "storage/raid-degraded"
+    return Line(kind=kind, start=found.start(), device=f"disk {found['array']}", subject=found["member"])
 
 
 RULES: Final = (
@@ -144,5 +162,6 @@ RULES: Final = (
     rule("BTRFS", "BTRFS BTRFS:", btrfs),
     rule("emounting filesystem", "Remounting", read_only),
     rule("I/O error", "I/O", io_error),
+    rule("Disk failure on ", "Disk", raid),
     rule(" error, dev ", "error,", io_error),
 )

@@ -138,7 +138,7 @@ def suppressed(text: str) -> Line | None:
 RULES: Final = (
     rule("INFO: task ", "blocked", hung),
     rule("BUG", "BUG BUG:", bug),
-    rule("[#", "Oops: [#1] [#2] [#3] [#4] [#5] [#6] [#7] [#8] [#9]", died),
+    rule("[#", "Oops: [#0] [#1] [#2] [#3] [#4] [#5] [#6] [#7] [#8] [#9]", died),
     rule("LOCKUP", "LOCKUP", hard),
     rule("d stall", "stall stalls", rcu),
     rule("Kernel panic", "panic", panic),
