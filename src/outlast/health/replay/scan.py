@@ -21,7 +21,7 @@ DRIVER_LITERALS: Final = (b"NVRM", b"SXid (")
 BOOT_LITERALS: Final = (b"Linux version ", b"[    0.000000]", b"-- Boot ", b"-- Reboot")
 RELATIVE_LITERALS: Final = (b"[  +", b"[ +", b"[+")
 """Of `dmesg -d` and `-e`: each line tells only the time since the line before it, so each is needed."""
-JOURNAL_LITERALS: Final = (b'"MESSAGE":[', b'"MESSAGE" : [')
+JOURNAL_LITERALS: Final = (b'"MESSAGE":[', b'"MESSAGE": [', b'"MESSAGE" : [')
 """A journal writes text that is not clean UTF-8 as numbers, where no word can be found."""
 
 _GATE: Final = b"kernel"
