@@ -175,11 +175,14 @@ class Look:
         return Found(
             judgement=self._judgement,
             facts=self._facts,
-            sources=tuple(self._reports.values()),
+            sources=tuple(self._reports[name] for name in self._order() if name in self._reports),
             remembered=self._remembered,
             polls=self._polls,
             at_s=self._clock.monotonic(),
         )
+
+    def _order(self) -> tuple[str, ...]:
+        return ("PCI bus", "kernel log", "NVML", *(source.name for source in self._polled))
 
     # --- polling
 

@@ -138,7 +138,7 @@ def end_progress() -> None:
 def _candidate(row: GpuRow, reading: GpuReading | None) -> Candidate:
     unfit, why = None, ""
     if row.verdict is not Verdict.HEALTHY or reading is None:
-        unfit, why = NotTested.NOT_HEALTHY, f"it was not tested because it is not healthy: {row.what}"
+        unfit, why = NotTested.NOT_HEALTHY, f"not healthy before: {row.reason or row.what}"
     elif reading.mig_enabled:
         unfit, why = NotTested.MIG, "it is divided (MIG), and instances are not tested"
     elif reading.process_ids:

@@ -117,12 +117,12 @@ class SlowRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def gpu_rows(found: Found) -> tuple[GpuRow, ...]:
-    """Every GPU that is on the bus, or was known; in the order of NVML."""
+    """Every GPU that is on the bus, or was known; by PCI address, which is the order of NVML."""
     drivers = {device.address: device.driver for device in found.pci.gpus} if found.pci else {}
     known = {gpu.identity.pci_address: gpu for gpu in found.judgement.status.gpus}
     addresses = sorted({*known, *drivers})
     rows = [_gpu_row(address, known.get(address), drivers.get(address, ""), found) for address in addresses]
-    return tuple(sorted(rows, key=lambda row: (row.index is None, row.index or 0, row.pci_address)))
+    return tuple(rows)
 
 
 def _gpu_row(address: str, gpu: Gpu | None, driver: str, found: Found) -> GpuRow:
@@ -150,7 +150,8 @@ def _gpu_verdict(address: str, reading: GpuReading | None, found: Found) -> tupl
     mine = [fault for fault in state.faults if fault.gpu and fault.gpu.pci_address == address]
     for fault in sorted(mine, key=lambda fault: fault.root.rank):
         if fault.state is FaultState.OPEN:
-            return Verdict.FAULTY, fault.root.reason, _without_name(fault.root.summary, address)
+            first = _without_name(fault.root.summary, address).partition(". ")[0].rstrip(".")
+            return Verdict.FAULTY, fault.root.reason, f"{fault.root.reason}: {first}"
     if mine:
         fault = min(mine, key=lambda fault: fault.root.rank)
         age = _age_s(fault, found)

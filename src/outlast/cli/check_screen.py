@@ -79,7 +79,9 @@ def _subsystems(out: Console, page: CheckPage) -> None:
     table = _table("PART", "VERDICT", "REASON", "WHAT")
     for row in page.subsystems:
         word, style = _WORDS[row.verdict] if row.counts else _WORDS[None]
-        table.add_row(row.subsystem, Text(word, style), row.reason, Text(plain(row.message)))
+        # A fault has a paragraph of its own below; here its first sentence is enough.
+        said = row.message.partition(". ")[0] if row.verdict is Verdict.FAULTY else row.message
+        table.add_row(row.subsystem, Text(word, style), row.reason, Text(plain(said)))
     out.print(table)
     out.print()
 

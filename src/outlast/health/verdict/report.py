@@ -137,7 +137,7 @@ def published_fault(fault: OpenFault) -> Fault:
 def _proof(code: FaultCode) -> str:
     """What ends a code, in words; of a level also how often it has to be seen."""
     text = PROOF_TEXT[code.proof]
-    if code.proof is not Proof.LEVEL_GOOD:
+    if code.proof is not Proof.LEVEL_GOOD or code.clean_polls <= 1:
         return text
     apart = f"at least {code.clean_span_s:g} s apart" if code.clean_span_s else "in a row"
     return f"{text} in {code.clean_polls} polls {apart}"
