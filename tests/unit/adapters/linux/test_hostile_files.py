@@ -26,6 +26,7 @@ MOUNT = st.lists(
 ).map(" ".join)
 
 
+@settings(deadline=None)
 @given(WORDS)
 def test_a_port_of_any_text(text: str) -> None:
     """State, rate, layer and counters."""
@@ -36,6 +37,7 @@ def test_a_port_of_any_text(text: str) -> None:
     rdma._interface("eth0", FolderText(texts={"device/net/eth0/flags": text}))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=400))
 def test_a_process_of_any_text(text: str) -> None:
     """Its line of `stat`, its name, its cgroup."""
@@ -47,7 +49,7 @@ def test_a_process_of_any_text(text: str) -> None:
     assert len(owner.container_id) in (0, 64)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(CONTENT, CONTENT, MOUNT)
 def test_a_machine_of_any_bytes(first: bytes, second: bytes, mounts: str) -> None:
     """Error counts, mounts, tables and controllers."""
