@@ -73,3 +73,17 @@ async def test_a_mig_mode_that_waits_for_a_reset_makes_the_node_unknown(tmp_path
         assert (await there.health()).faults == ()
         there.nvml.set("gpu.5.mig_pending", None)
         await there.until(GPU_READY, "True")
+
+
+async def test_a_line_of_the_log_has_the_details_read_at_once(tmp_path: Path) -> None:
+    """A repair that waits is read in the poll that follows its line, not up to a minute later."""
+    async with place(tmp_path) as there, running(there):
+        await there.until(GPU_READY, "True")
+        there.nvml.set("gpu.3.channel_repair_pending", 1).set("gpu.3.tpc_repair_pending", 0)
+        there.xid(3, 160, "CHANNEL_RETIREMENT_EVENT")
+
+        async def both() -> bool:
+            said = {text.source for fault in (await there.health()).faults for text in fault.evidence}
+            return {"kernel log", "NVML"} <= said
+
+        assert await eventually(both)

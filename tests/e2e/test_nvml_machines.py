@@ -582,7 +582,8 @@ async def test_slow_answers_within_the_deadline_are_answers(make: Make) -> None:
 
 
 async def test_details_are_read_about_once_a_minute_and_kept_between(tmp_path: Path) -> None:
-    """A poll between two readings repeats the details, says so, and gives no counters of links."""
+    """A poll between two readings repeats the details, says so, and gives no counters of links; after news
+    they are read at once."""
     nvml = FakeNvml(tmp_path).machine("H100", gpus=2)
     clock = RealTime()
     reader = NvmlReader(
@@ -592,10 +593,13 @@ async def test_details_are_read_about_once_a_minute_and_kept_between(tmp_path: P
         first = await reader.survey(nvml.addresses())
         nvml.set("gpu.*.nvlinks", "0" * 18)
         second = await reader.survey(nvml.addresses())
+        third = await reader.survey(nvml.addresses(), closely=True)
     finally:
         reader.close()
 
-    assert (first.detailed, second.detailed) == (True, False)
+    assert (first.detailed, second.detailed, third.detailed) == (True, False, True)
+    assert third.gpus[0].detail is not None
+    assert not any(third.gpus[0].detail.nvlinks or (True,))
     assert second.gpus[0].detail == first.gpus[0].detail
     assert any("link" in counter.device for counter in first.counters())
     assert not any("link" in counter.device for counter in second.counters())

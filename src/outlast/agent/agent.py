@@ -114,10 +114,11 @@ class Agent:
                 self._read_inbox()
 
     async def _poll_gpus(self) -> None:
+        news = False
         while True:
-            survey = await survey_gpus(self._gpu_reader, self._state.pci)
+            survey = await survey_gpus(self._gpu_reader, self._state.pci, closely=news)
             self._deliver(survey)
-            await news_or_time(self._probe_gpu, self._clock, self._options.poll_interval_s)
+            news = await news_or_time(self._probe_gpu, self._clock, self._options.poll_interval_s)
 
     async def _poll_bus(self) -> None:
         while True:

@@ -79,7 +79,7 @@ def _dcgm(places: Places, clock: Clock) -> tuple[Polled, ...]:
     return tuple(polled)
 
 
-async def survey_gpus(reader: GpuReader, pci: PciSurvey | None) -> GpuSurvey:
+async def survey_gpus(reader: GpuReader, pci: PciSurvey | None, *, closely: bool = False) -> GpuSurvey:
     """Ask NVML about the GPUs that the bus lists as ours; NVML's own list would hide a lost one.
 
     Without a driver nobody is asked: opening NVML may load one, in the middle of somebody's upgrade.
@@ -91,7 +91,7 @@ async def survey_gpus(reader: GpuReader, pci: PciSurvey | None) -> GpuSurvey:
         )
     addresses = tuple(counted(pci)) if pci is not None and pci.readable else ()
     if addresses:
-        return await reader.survey(addresses)
+        return await reader.survey(addresses, closely=closely)
     if pci is not None and pci.readable:
         return GpuSurvey(complete=True, message="there is no GPU to ask")
     return GpuSurvey(message="the PCI bus cannot be read, so nobody knows which GPUs to ask")

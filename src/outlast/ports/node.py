@@ -39,8 +39,11 @@ class KernelLog(Protocol):
 class GpuReader(Protocol):
     """NVML behind a hard deadline."""
 
-    async def survey(self, pci_addresses: tuple[str, ...]) -> GpuSurvey:
-        """Ask about these GPUs; returns within the reader's stated deadline, whatever the driver does."""
+    async def survey(self, pci_addresses: tuple[str, ...], *, closely: bool = False) -> GpuSurvey:
+        """Ask about these GPUs; returns within the reader's stated deadline, whatever the driver does.
+
+        `closely`: something has happened, so what is otherwise asked less often is asked now too.
+        """
         ...
 
     async def release(self) -> bool:

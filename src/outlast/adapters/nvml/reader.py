@@ -120,13 +120,13 @@ class NvmlReader:
         self._suspects: dict[str, _Suspect] = {}
         self._leaked: tuple[int, ...] = ()
 
-    async def survey(self, pci_addresses: tuple[str, ...]) -> GpuSurvey:
+    async def survey(self, pci_addresses: tuple[str, ...], *, closely: bool = False) -> GpuSurvey:
         """Ask about these GPUs; always returns in time, with whatever was answered."""
         async with self._turn:
             start_s = asyncio.get_running_loop().time()
             readings: dict[str, GpuReading] = {}
             trouble: _Trouble | None = None
-            detailed = self._wants_detail()
+            detailed = closely or self._wants_detail()
             try:
                 await self._ask(pci_addresses[:GPUS_MAX], readings, detailed)
                 if len(pci_addresses) > GPUS_MAX:

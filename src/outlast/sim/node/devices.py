@@ -182,8 +182,8 @@ class FakeGpuReader:
         self.held = False
         """Whether a worker has the GPUs open."""
 
-    async def survey(self, pci_addresses: tuple[str, ...]) -> GpuSurvey:
-        """Ask about these GPUs."""
+    async def survey(self, pci_addresses: tuple[str, ...], *, closely: bool = False) -> GpuSurvey:
+        """Ask about these GPUs; always closely."""
         start_s = self._clock.monotonic()
         if self.problem is not None:
             return GpuSurvey(
