@@ -32,7 +32,7 @@ class LinuxMachine:
             if vendor == "Amazon EC2"
             else "",
             kernel_release=self._word("proc/sys/kernel/osrelease"),
-            suspended_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC),
+            suspended_s=_suspended_s(),
         )
 
     def _word(self, path: str) -> str:
@@ -41,3 +41,8 @@ class LinuxMachine:
                 return file.read(_WORD_MAX).decode("ascii", "replace").strip()
         except OSError:
             return ""
+
+
+def _suspended_s() -> float:
+    """Whole seconds, so that two looks differ only when the machine stood still in between."""
+    return float(round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)))
