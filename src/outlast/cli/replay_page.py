@@ -118,7 +118,7 @@ def _summary(report: Report) -> Iterator[str]:
         yield f"{what} ({counts}) on {len(gpus)} GPU{_s(gpus)}." if gpus else f"{what} ({counts})."
     for file in report.files:
         size = f"{file.size_bytes / 1e6:,.1f} MB" if file.size_bytes >= 1e5 else f"{file.size_bytes:,} bytes"
-        yield f"  {plain(file.name)}: {file.lines:,} lines, {size}" + (
+        yield f"  {plain(file.name)}: {file.lines:,} line{'' if file.lines == 1 else 's'}, {size}" + (
             f"; {plain(file.note)}" if file.note else ""
         )
         if 0 < file.not_text < file.lines:
@@ -135,6 +135,8 @@ def _summary(report: Report) -> Iterator[str]:
         yield f"  {report.repeated:,} lines come a second time and were judged once."
     if report.before:
         yield f"  {report.before:,} lines before --since were left out."
+    if report.since_unused and report.tallies:
+        yield "  The log has no dates, so --since left nothing out."
     for what, count in report.left_out.items():
         yield f"  {count:,} more {what} than are kept; they are not shown."
 

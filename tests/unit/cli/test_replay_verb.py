@@ -209,6 +209,9 @@ def test_gpu_and_since_narrow_the_view(tmp_path: Path, capsys: pytest.CaptureFix
     assert run(["replay", "--since", "2026-11-30T11:00", path]) == 1
     assert run(["replay", "--since", "2026-11-30T13:00", path]) == 0
     capsys.readouterr()
+    (tmp_path / "undated").write_bytes(FAULT)
+    assert run(["replay", "--since", "2026-11-30T13:00", str(tmp_path / "undated")]) == 1
+    assert "has no dates, so --since left nothing out" in capsys.readouterr().out
     assert run(["replay", "--since", "yesterday", path]) == 2
     assert "is no date" in capsys.readouterr().err
 

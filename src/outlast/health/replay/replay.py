@@ -104,6 +104,9 @@ class Replay:
             not_from_kernel=self._foreign,
             not_from_kernel_examples=self._foreign_examples,
             before=self._before,
+            since_unused=self._since is not None
+            and not self._before
+            and not any(machine.time.dated for machine in machines),
             repeated=sum(machine.repeated for machine in machines),
             undated=any(not machine.time.timed for machine in machines),
             left_out=self._left_out,

@@ -121,6 +121,8 @@ class Report(msgspec.Struct, kw_only=True):
     not_from_kernel_examples: list[str]
     before: int = 0
     """Lines that are older than what was asked for."""
+    since_unused: bool = False
+    """A date was asked for, and the log has none to compare."""
     repeated: int = 0
     """Lines that a later part of the log repeats."""
     undated: bool = False
