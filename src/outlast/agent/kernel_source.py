@@ -11,9 +11,9 @@ from typing import Final
 
 from outlast.adapters.linux.kernel_log import DevKmsg
 from outlast.adapters.linux.kernel_log_chain import KernelLogChain, Source
-from outlast.adapters.linux.state_file import AtomicFile
+from outlast.adapters.linux.state_file import AtomicFile, ReadOnlyFile
 from outlast.ports.clock import Clock
-from outlast.ports.node import KernelLog
+from outlast.ports.node import KernelLog, StateFile
 
 AUTO: Final = "auto"
 SYSLOG: Final = "syslog"
@@ -22,11 +22,17 @@ DEVICE: Final = Path("/dev/kmsg")
 _FIRST_LINE_BYTES_MAX: Final = 4096
 
 
-def kernel_source(choice: str, *, state_dir: Path, host_root: Path, boot_id: str, clock: Clock) -> KernelLog:
-    """`choice`: auto, syslog, journal, or a path (/dev/kmsg, a FIFO or file in its format, a log file)."""
+def kernel_source(
+    choice: str, *, state_dir: Path, host_root: Path, boot_id: str, clock: Clock, read_only: bool = False
+) -> KernelLog:
+    """`choice`: auto, syslog, journal, or a path (/dev/kmsg, a FIFO or file in its format, a log file).
 
-    def state(name: str) -> AtomicFile:
-        return AtomicFile(state_dir / f"kernel-log{name}.json")
+    `read_only`: begin at the positions in `state_dir`, and leave them alone.
+    """
+
+    def state(name: str) -> StateFile:
+        path = state_dir / f"kernel-log{name}.json"
+        return ReadOnlyFile(path) if read_only else AtomicFile(path)
 
     def device() -> KernelLog:
         return DevKmsg(state=state(""), boot_id=boot_id, clock=clock, path=DEVICE)

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from enum import StrEnum
-from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
@@ -20,12 +19,13 @@ from outlast.health.catalogue import Catalogue
 from outlast.health.sources import kernel_text
 from outlast.health.sources.facts import DriverLoadedFact
 from outlast.health.sources.kernel_text import LineMemory
-from outlast.health.verdict import Judgement, JudgeState, Moment, Settings, judge, restore
+from outlast.health.verdict import Judgement, Moment, Settings, judge, restore
 from outlast.health.verdict.judge import Input
 from outlast.health.verdict.state import INITIALIZING_S, LevelState
 from outlast.model.health import FaultState
 from outlast.model.observation import (
     GpuSurvey,
+    KernelLogCaughtUp,
     KernelLogGap,
     KernelLogLost,
     KernelRecord,
@@ -91,27 +91,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     def gpu(self) -> GpuSurvey | None:
         """The newest answer of NVML."""
         return self.judgement.state.gpu
-
-
-class ReadOnlyFile:
-    """A state file of a running agent: read, never written. Implements `outlast.ports.node.StateFile`."""
-
-    def __init__(self, path: Path, bytes_max: int = 64 * 1024) -> None:
-        self._path = path
-        self._bytes_max = bytes_max
-
-    def load(self) -> bytes | None:
-        """The content; None when there is none for us."""
-        try:
-            with self._path.open("rb") as file:
-                content = file.read(self._bytes_max + 1)
-        except OSError:
-            return None
-        return content if len(content) <= self._bytes_max else None
-
-    def save(self, content: bytes) -> bool:
-        """Refused: the file belongs to the agent."""
-        return False
 
 
 class Look:
@@ -256,7 +235,9 @@ class Look:
         else:
             new = " since the agent's last look" if self._remembered else " of this boot"
             overwritten = f"; at least {lost} were overwritten" if lost else ""
-            seen, message = Seen.READ, f"{records} lines{new}, {interesting} of interest{overwritten}"
+            way = f" from {end.source}" if isinstance(end, KernelLogCaughtUp) and end.source else ""
+            seen = Seen.READ
+            message = f"{records} lines{new}{way}, {interesting} of interest{overwritten}"
         self._report("kernel log", seen, message, start_s)
         return inputs
 
@@ -350,6 +331,3 @@ def _own_words(survey: Survey) -> tuple[Seen, str]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-__all__ = ["Found", "JudgeState", "Look", "ReadOnlyFile", "Seen", "SourceReport"]

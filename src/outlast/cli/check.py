@@ -29,9 +29,10 @@ def check(
     settle: _Span = 0.0,
     expected_gpus: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_GPUS")] = None,
     expected_efa: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_EFA")] = None,
-    kernel_log: Annotated[Path, Parameter(env_var="OUTLAST_KERNEL_LOG")] = Path("/dev/kmsg"),
+    kernel_log: Annotated[str, Parameter(env_var="OUTLAST_KERNEL_LOG")] = "auto",
     host_root: Annotated[Path, Parameter(env_var="OUTLAST_HOST_ROOT")] = Path("/"),
     proc_root: Annotated[Path | None, Parameter(env_var="OUTLAST_PROC_ROOT")] = None,
+    dcgm: Annotated[str, Parameter(env_var="OUTLAST_DCGM")] = "auto",
     state_dir: Annotated[Path, Parameter(env_var="OUTLAST_STATE_DIR")] = Path("/var/lib/outlast"),
     catalogues: CatalogueFiles = None,
     trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
@@ -65,9 +66,12 @@ def check(
     expected_efa
         EFA devices this machine should have; default: likewise.
     kernel_log
-        /dev/kmsg, or a file in its format.
+        auto takes the first that answers of /dev/kmsg, syslog(2) and the journal. Or name one: /dev/kmsg,
+        syslog, journal, or the path of a log file.
     host_root
         Where the machine's /sys and /proc are mounted.
+    dcgm
+        auto: this machine's host engine where `dcgmi` is installed; off; or the address of another.
     proc_root
         The machine's /proc, when it is not below the host root.
     state_dir
@@ -78,6 +82,8 @@ def check(
     import asyncio
     import sys
 
+    import structlog
+
     from outlast.active.plan import Level
     from outlast.agent.ending import leave
     from outlast.agent.sources import Places
@@ -85,6 +91,8 @@ def check(
     from outlast.health.catalogue import CatalogueError, load
     from outlast.health.verdict import Settings
 
+    # What sources have to say is in the table; events are for the agent's log.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:
         catalogue = load(*catalogues or ())
     except CatalogueError as error:
@@ -97,7 +105,7 @@ def check(
         python=str(python or sys.executable),
         fail_on_unknown=fail_on == "unknown",
         settle_s=settle,
-        places=Places(host_root, proc_root or host_root / "proc"),
+        places=Places(host_root, proc_root or host_root / "proc", dcgm),
         kernel_log=kernel_log,
         state_dir=state_dir,
         settings=Settings(

@@ -9,11 +9,12 @@ from typing import Final
 
 from outlast.active.plan import Level, plan
 from outlast.adapters.clock import SystemClock
-from outlast.adapters.linux.kernel_log import DevKmsg
 from outlast.adapters.linux.machine import LinuxMachine
 from outlast.adapters.linux.pci import SysfsPciBus
+from outlast.adapters.linux.state_file import ReadOnlyFile
 from outlast.adapters.nvml.reader import NvmlReader
-from outlast.agent.look import Found, Look, ReadOnlyFile
+from outlast.agent.kernel_source import kernel_source
+from outlast.agent.look import Found, Look
 from outlast.agent.sources import Places, build
 from outlast.cli import UserError
 from outlast.cli.check_page import CheckPage, NoSuchGpu, page
@@ -38,7 +39,7 @@ class Request:
     fail_on_unknown: bool
     settle_s: float
     places: Places
-    kernel_log: Path
+    kernel_log: str
     state_dir: Path
     settings: Settings
     catalogue: Catalogue
@@ -55,11 +56,13 @@ async def run(request: Request) -> int:
         machine=machine,
         pci=SysfsPciBus(request.places.host_root),
         gpu_reader=reader,
-        kernel_log=DevKmsg(
-            state=ReadOnlyFile(request.state_dir / "kernel-log.json"),
+        kernel_log=kernel_source(
+            request.kernel_log,
+            state_dir=request.state_dir,
+            host_root=request.places.host_root,
             boot_id=machine.facts().boot_id,
             clock=clock,
-            path=request.kernel_log,
+            read_only=True,
         ),
         polled=polled,
         memory=ReadOnlyFile(request.state_dir / "judge.json").load(),

@@ -16,6 +16,26 @@ CONTENT_BYTES_MAX = 64 * 1024
 log = structlog.get_logger(__name__)
 
 
+class ReadOnlyFile:
+    """A state file that belongs to somebody else, such as a running agent: read in silence, never written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> bytes | None:
+        """The content; None when there is none for us."""
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(CONTENT_BYTES_MAX + 1)
+        except OSError:
+            return None
+        return content if len(content) <= CONTENT_BYTES_MAX else None
+
+    def save(self, content: bytes) -> bool:
+        """Refused."""
+        return False
+
+
 class AtomicFile:
     """Implements `outlast.ports.node.StateFile` on a local file system; creates the folder on first save."""
 
