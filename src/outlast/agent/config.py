@@ -26,6 +26,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     catalogues: tuple[Path, ...]
     note: str
     trust_user_records: bool
+    application_rule: str = "shadow"
     dcgm: str = "auto"
     dcgm_exporter: str = ""
 

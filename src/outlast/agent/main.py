@@ -25,7 +25,7 @@ from outlast.agent.lock import only_agent
 from outlast.agent.options import Options
 from outlast.agent.sources import Places, build
 from outlast.health.catalogue import Catalogue, CatalogueError, load
-from outlast.health.verdict import Settings
+from outlast.health.verdict import ApplicationRule, Settings
 from outlast.model.names import AGENT_FIELD_MANAGER
 
 log = structlog.get_logger("outlast.agent")
@@ -60,6 +60,7 @@ async def _serve(config: Config, access: Access, catalogue: Catalogue) -> None:
     settings = Settings(
         expected_gpus=config.expected_gpus,
         expected_efa=config.expected_efa,
+        application_rule=ApplicationRule(config.application_rule),
         trust_user_records=config.trust_user_records,
         note=config.note,
     )

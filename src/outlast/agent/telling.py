@@ -47,6 +47,7 @@ class Teller:
             self._event(node_uid, FAULT_EVENT_REASON, f"{fault.code} is over: {ended.ending}.", warning=False)
         self._tell_inventory(before, answer.state, node_uid)
         self._tell_counts(before, answer.state)
+        self._tell_suspicions(before, answer.state)
         self._tell_recent(before, answer.state)
 
     def _tell_inventory(self, before: JudgeState, after: JudgeState, node_uid: str) -> None:
@@ -85,6 +86,22 @@ class Teller:
             log.warning("the kernel log cannot be read", node=self._node, problem=after.kernel_log_lost)
         if after.faults_dropped > before.faults_dropped and self._may("dropped", COMPLAIN_EVERY_S):
             log.warning("more faults than are kept", node=self._node, dropped=after.faults_dropped)
+
+    def _tell_suspicions(self, before: JudgeState, after: JudgeState) -> None:
+        if after.suspicions is before.suspicions:
+            return
+        known = {(entry.gpu, entry.code, entry.jobs) for entry in before.suspicions}
+        for entry in after.suspicions:
+            if (entry.gpu, entry.code, entry.jobs) not in known:
+                log.warning(
+                    "different jobs met the same error on one GPU; test it deeply when it is idle",
+                    node=self._node,
+                    gpu=entry.address,
+                    code=entry.code,
+                    jobs=entry.jobs,
+                    rule=after.settings.application_rule,
+                    enough_to_block=entry.blocks,
+                )
 
     def _tell_recent(self, before: JudgeState, after: JudgeState) -> None:
         known = {id(entry) for entry in before.recent}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter, validators
 
@@ -32,6 +32,9 @@ def agent(
     lease_renew: Annotated[_PositiveSeconds, Parameter(env_var="OUTLAST_LEASE_RENEW")] = LEASE_RENEW_S,
     expected_gpus: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_GPUS")] = None,
     expected_efa: Annotated[_Count, Parameter(env_var="OUTLAST_EXPECTED_EFA")] = None,
+    application_rule: Annotated[
+        Literal["off", "shadow", "block"], Parameter(env_var="OUTLAST_APPLICATION_RULE")
+    ] = "shadow",
     catalogues: CatalogueFiles = None,
     note: Annotated[str, Parameter(env_var="OUTLAST_NOTE")] = "",
     trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
@@ -69,6 +72,9 @@ def agent(
         GPUs this machine should have; default: by machine type and experience.
     expected_efa
         EFA devices this machine should have; default: by machine type and experience.
+    application_rule
+        What follows when three different jobs meet the same application error on one GPU within a day:
+        shadow says it, block keeps new work away, off does not count.
     note
         Said in the message of GPUMonitorReady, such as the privilege profile.
     trust_user_records
@@ -102,6 +108,7 @@ def agent(
         lease_renew_s=lease_renew,
         expected_gpus=expected_gpus,
         expected_efa=expected_efa,
+        application_rule=application_rule,
         catalogues=tuple(catalogues or ()),
         note=note,
         trust_user_records=trust_user_records,

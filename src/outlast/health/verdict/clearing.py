@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from outlast.health.catalogue import Catalogue
-from outlast.health.verdict.faults import AT_ONCE
+from outlast.health.verdict.codes import AT_ONCE
 from outlast.health.verdict.inventory import expected, vouches
 from outlast.health.verdict.proofs import Look, action_known, address_of, gpus_good, proves, repaired
 from outlast.health.verdict.returning import remembered

@@ -10,16 +10,15 @@ from typing import Final
 
 import msgspec
 
-from outlast.health.finding import RANK_LAST, Event, Finding, Level, Proof
+from outlast.health.finding import RANK_LAST, Event, Finding, Level
+from outlast.health.verdict.codes import code_of, most_telling, stronger
 from outlast.health.verdict.returning import CAME_BACK, comes_back
 from outlast.health.verdict.state import (
-    CODES_PER_FAULT_MAX,
     FAULTS_KEPT_MAX,
     PIDS_PER_FAULT_MAX,
     STRENGTH,
     WINDOW_END_S,
     WINDOW_S,
-    FaultCode,
     JudgeState,
     Moment,
     OpenFault,
@@ -28,12 +27,9 @@ from outlast.model.health import (
     EVIDENCE_MAX,
     EVIDENCE_TEXT_MAX,
     Evidence,
-    FaultClass,
     FaultState,
     GpuIdentity,
-    Subsystem,
 )
-from outlast.model.observation import GpuSurvey, PciSurvey
 
 EVIDENCE_PER_CODE_MAX: Final = 2
 ECHOES_MAX: Final = 16
@@ -193,7 +189,7 @@ def _open(state: JudgeState, finding: Finding, now: Moment, check: str = "", sou
     event = finding if isinstance(finding, Event) else None
     replayed = event is not None and event.replayed
     repeated = comes_back(state, finding, now)
-    code = _code(state, finding, check, source)
+    code = code_of(state, finding, check, source)
     if repeated:
         code = msgspec.structs.replace(code, summary=f"{code.summary} {CAME_BACK}")
     fault = OpenFault(
@@ -233,12 +229,12 @@ def _joined(
         # The driver's newest word replaces its earlier one, also where it asks for less.
         codes = tuple(c for c in codes if c.level or c.code == finding.code or not _recovery(c.code))
     if all(known.code != finding.code for known in codes):
-        codes = most_telling((*codes, _code(state, finding, check, source)))
+        codes = most_telling((*codes, code_of(state, finding, check, source)))
     elif event is not None and leads:
         # The words of a line may make more of its code than those of the line before.
         new = STRENGTH[finding.fault_class]
         if any(c.code == finding.code and STRENGTH[c.fault_class] < new and not c.level for c in codes):
-            codes = most_telling(tuple(_stronger(c, _code(state, finding, check, source)) for c in codes))
+            codes = most_telling(tuple(stronger(c, code_of(state, finding, check, source)) for c in codes))
     if codes is not fault.codes and codes == fault.codes:
         codes = fault.codes
     news = codes is not fault.codes or (live and (fault.state is not FaultState.OPEN or not fault.live))
@@ -290,20 +286,6 @@ def _just_seen(fault: OpenFault, last_us: int | None, now: Moment) -> bool:
     )
 
 
-def most_telling(codes: tuple[FaultCode, ...], limit: int = CODES_PER_FAULT_MAX) -> tuple[FaultCode, ...]:
-    """In order of rank, at most as many as a fault holds, and always one of the strongest cure."""
-    if len(codes) > limit:
-        strongest = max(codes, key=lambda c: (STRENGTH[c.fault_class], -c.rank))
-        others = sorted((c for c in codes if c is not strongest), key=lambda c: (c.rank, c.code))
-        kept = {c.code for c in (strongest, *others[: limit - 1])}
-        codes = tuple(c for c in codes if c.code in kept)
-    return tuple(sorted(codes, key=_rank))
-
-
-def _rank(code: FaultCode) -> int:
-    return code.rank
-
-
 def _with_evidence(
     fault: OpenFault, finding: Finding, now: Moment
 ) -> tuple[tuple[Evidence, ...], tuple[str, ...]]:
@@ -330,59 +312,6 @@ def _fault_id(state: JudgeState, finding: Finding) -> str:
     where = finding.key.replace(" ", "-")
     what = f"k{finding.sequence}" if isinstance(finding, Event) else finding.code.replace("/", "-")
     return f"{where}_{state.boot_id[:8] or 'boot'}_{what}"
-
-
-def _stronger(known: FaultCode, new: FaultCode) -> FaultCode:
-    weaker = STRENGTH[known.fault_class] < STRENGTH[new.fault_class]
-    return new if known.code == new.code and not known.level and weaker else known
-
-
-def _code(state: JudgeState, finding: Finding, check: str, source: str) -> FaultCode:
-    level = finding if isinstance(finding, Level) else None
-    polls, span_s = CLEAN.get(finding.proof, (2, 60.0))
-    if finding.code in AT_ONCE:
-        span_s = 0.0
-    blames_peer = isinstance(finding, Event) and finding.blames_peer
-    notice = level is None and finding.code in AT_ONCE and _repair_is_read(state, finding.gpu)
-    return FaultCode(
-        code=finding.code,
-        # A link whose other end is to blame, or a repair that the counters have not confirmed: keep jobs
-        # away, and no more.
-        fault_class=FaultClass.TRANSIENT if blames_peer or notice else finding.fault_class,
-        reason=finding.reason,
-        rank=finding.rank,
-        proof=finding.proof,
-        expiry_s=finding.expiry_s,
-        subsystem=finding.subsystem,
-        scope=finding.scope,
-        summary=finding.summary,
-        level=level is not None,
-        check=check,
-        polled_by=source or _EVENT_POLLS[finding.subsystem],
-        clean_polls=level.clean_polls if level else polls,
-        clean_span_s=level.clean_span_s if level else span_s,
-        blames_peer=blames_peer,
-    )
-
-
-def _repair_is_read(state: JudgeState, address: str) -> bool:
-    """Whether NVML says of this GPU what waits for a reset, so that the log need not be taken at its word."""
-    gpus = state.gpu.gpus if state.gpu is not None else ()
-    return any(gpu.pci_address == address and gpu.remap_pending is not None for gpu in gpus)
-
-
-_EVENT_POLLS: Final = {
-    Subsystem.GPU: GpuSurvey.source,
-    Subsystem.FABRIC: GpuSurvey.source,
-    Subsystem.MONITOR: GpuSurvey.source,
-    Subsystem.RDMA: PciSurvey.source,
-    Subsystem.HOST: PciSurvey.source,
-}
-"""Whose polls count towards the proof of what the kernel log alone has said."""
-CLEAN: Final = {Proof.FABRIC_GOOD: (2, 600.0)}
-"""Good polls, and seconds from the first to the last of them, where it is not two in a minute."""
-AT_ONCE: Final = frozenset({"xid/63", "xid/156", "xid/160"})
-"""Notices of a repair: the counters say whether it waits for a reset, and two good polls end the notice."""
 
 
 def _evidence(finding: Finding, now: Moment) -> Evidence:

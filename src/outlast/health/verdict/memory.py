@@ -12,7 +12,7 @@ import msgspec
 
 from outlast.health.counters import rebaselined
 from outlast.health.sources.kernel_text import LineMemory
-from outlast.health.verdict.faults import most_telling
+from outlast.health.verdict.codes import most_telling
 from outlast.health.verdict.state import (
     FAULTS_KEPT_MAX,
     HELD_MAX,
