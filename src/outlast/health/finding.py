@@ -55,7 +55,8 @@ class Proof(StrEnum):
 PROOF_TEXT = {
     Proof.LEVEL_GOOD: "the same check finds it good",
     Proof.RECOVERY_NONE: "the GPU answers and asks for no recovery, after a reset or reboot",
-    Proof.MEMORY_CLEAN: "the GPU answers, asks for no recovery and has no memory row waiting for a reset",
+    Proof.MEMORY_CLEAN: "the GPU answers, asks for no recovery and has no memory row waiting for a reset "
+    "(a memory test would be better proof and is not asked for)",
     Proof.READABLE: "the GPU answers again and asks for no recovery",
     Proof.NEW_BOOT_AND_PRESENT: "after a reboot the GPU is on the bus, answers and asks for no recovery",
     Proof.HARDWARE_LEFT: "the board is replaced",
