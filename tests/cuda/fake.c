@@ -5,6 +5,7 @@
  *   memory 67108864                     bytes of each
  *   gpu.1.stuck 4096:3                  this bit at this offset of an allocation reads as one
  *   gpu.1.wrap 1048576                  this address line is stuck at zero
+ *   no_peer_access 1                    copies between devices go through the host
  *   call.cuMemcpyDtoH_v2.1 ret:700      what a call does first, on GPU 1; without .1 on every GPU
  * Actions: ret:N  sleep:MS  hang  segv  dstate:PATH  touch:PATH
  */
@@ -172,6 +173,13 @@ int cuMemcpyDtoH_v2(void *to, Pointer from, size_t size) {
     spoil(from, to, size);
     return OK;
 }
+int cuDeviceCanAccessPeer(int *can, int device, int peer) {
+    char value[16];
+    ENTER(device);
+    *can = device != peer && !look_up("no_peer_access", value, sizeof value);
+    return OK;
+}
+int cuCtxEnablePeerAccess(void *peer, unsigned flags) { ENTER(current); (void)flags; return peer ? OK : INVALID; }
 int cuMemcpyPeer(Pointer to, void *to_context, Pointer from, void *from_context, size_t size) {
     ENTER((int)(intptr_t)to_context - 1);
     (void)from_context;

@@ -109,11 +109,17 @@ async def test_good_gpus_pass_everything_that_the_driver_can_run(bench: Bench) -
 
 @in_a_loop
 async def test_pairs_meet_and_copy(bench: Bench) -> None:
-    """Three GPUs make three pairs."""
+    """Three GPUs make three pairs; the way that the copies take is said."""
+    bench.cuda.action("cuCtxEnablePeerAccess", "ret:704", gpu=0)  # Enabled before: no trouble.
+
     results = await bench.run(bench.plan(ActiveTest.PEER_COPY, pairs=True))
+    bench.cuda.set("no_peer_access", 1)
+    indirect = await bench.run(bench.plan(ActiveTest.PEER_COPY, pairs=True))
 
     assert set(results) == {(ActiveTest.PEER_COPY, pair) for pair in [(0, 1), (0, 2), (1, 2)]}
-    assert {result.outcome for result in results.values()} == {Outcome.PASSED}
+    assert {result.outcome for result in (*results.values(), *indirect.values())} == {Outcome.PASSED}
+    assert {result.engine for result in results.values()} == {"CUDA driver 13.0, direct"}
+    assert {result.engine for result in indirect.values()} == {"CUDA driver 13.0, through the host"}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def _gpus(out: Console, page: CheckPage) -> None:
         word, style = _WORDS[row.verdict]
         index = "-" if row.index is None else str(row.index)
         model = plain(row.model).removeprefix("NVIDIA ") or "-"
-        table.add_row(index, model, plain(row.pci_address), Text(word, style), Text(plain(row.what)))
+        cells = (index, model, plain(row.pci_address))
+        table.add_row(*map(Text, cells), Text(word, style), Text(plain(row.what)))
     out.print(table)
     out.print()
 
@@ -81,7 +82,7 @@ def _subsystems(out: Console, page: CheckPage) -> None:
         word, style = _WORDS[row.verdict] if row.counts else _WORDS[None]
         # A fault has a paragraph of its own below; here its first sentence is enough.
         said = row.message.partition(". ")[0] if row.verdict is Verdict.FAULTY else row.message
-        table.add_row(row.subsystem, Text(word, style), row.reason, Text(plain(said)))
+        table.add_row(row.subsystem, Text(word, style), Text(plain(row.reason)), Text(plain(said)))
     out.print(table)
     out.print()
 
@@ -93,7 +94,7 @@ def _fault(out: Console, row: FaultRow) -> None:
     state = "stands" if fault.state is FaultState.OPEN else "seen before, not proven to be over"
     age = f", first seen {span(row.age_seconds)} ago" if row.age_seconds is not None else ""
     style = "bold red" if fault.state is FaultState.OPEN else "yellow"
-    out.print(Text.assemble((f"{plain(fault.code)}  {row.reason}", style), f"  {state}{age}"))
+    out.print(Text.assemble((f"{plain(fault.code)}  {plain(row.reason)}", style), f"  {state}{age}"))
     for evidence in fault.evidence[:EVIDENCE_SHOWN_MAX]:
         out.print(Text(f"  {evidence.source}: {plain(evidence.text)}", "dim"))
     if fault.clears_by:
@@ -127,7 +128,9 @@ def _tests(out: Console, page: CheckPage) -> None:
             if row.test == test
         ]
         style = "bold red" if any(row.outcome is Outcome.FAILED for row in rows) else ""
-        table.add_row(test, f"{passed} of {len(rows)}", Text("\n".join(plain(line) for line in said), style))
+        table.add_row(
+            Text(test), f"{passed} of {len(rows)}", Text("\n".join(plain(line) for line in said), style)
+        )
     out.print(table)
     out.print()
 
@@ -139,7 +142,7 @@ def _sources(out: Console, page: CheckPage) -> None:
     for row in page.sources:
         said = plain(row.message) or row.seen.value
         text = said if row.seen in (Seen.READ, Seen.NOTHING) else f"{row.seen.value}: {said}"
-        table.add_row(row.name, _SEEN[row.seen], Text(text))
+        table.add_row(Text(plain(row.name)), _SEEN[row.seen], Text(text))
     out.print(table)
     took = f"Took {span(page.duration_seconds)}; level {page.level}; exit code {page.exit_code}."
     out.print(Text(took, "dim"))

@@ -14,6 +14,7 @@ LIBRARY: Final = "libcuda.so.1"
 PINNED_BYTES: Final = 32 << 20
 
 OUT_OF_MEMORY: Final = 2
+PEER_ACCESS_ALREADY_ENABLED: Final = 704
 NO_LIBRARY: Final = -1
 """Our own number: the library is not on this machine."""
 
@@ -114,6 +115,20 @@ class CudaMemory:
             assert pinned.value is not None
             pieces.append(ctypes.string_at(pinned.value, length))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def open_path(self, other: CudaMemory) -> bool:
+        """Let copies from the other device go directly; False where they can only go through the host."""
+        possible = ctypes.c_int()
+        self._driver.call("cuDeviceCanAccessPeer", ctypes.byref(possible), self._device, other._device)
+        if not possible.value:
+            return False
+        self._current()
+        try:
+            self._driver.call("cuCtxEnablePeerAccess", other.context, 0)
+        except DeviceError as error:
+            if error.code != PEER_ACCESS_ALREADY_ENABLED:
+                raise
+        return True
 
     def copy_from(self, other: CudaMemory, target: int, source: int, size: int) -> None:
         """Copy from another device's buffer into one of ours; complete when it returns."""

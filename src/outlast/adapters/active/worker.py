@@ -120,13 +120,15 @@ class _Run:
 
         driver = self._loaded()
         one, other = (CudaMemory(driver, address) for address in self._addresses)
+        direct = one.open_path(other) and other.open_path(one)
         there, back = try_peer_copy(one, other, self._request["copy_bytes"])
         one.close()
         other.close()
+        way = "direct" if direct else "through the host"
         return {
-            "engine": driver.engine,
+            "engine": f"{driver.engine}, {way}",
             "bytes_per_s": min(there, back),
-            "why": f"there {there / 1e9:.1f} GB/s, back {back / 1e9:.1f} GB/s",
+            "why": f"{way}, there {there / 1e9:.1f} GB/s, back {back / 1e9:.1f} GB/s",
         }
 
     def _gemm(self, test: str) -> Answer:

@@ -120,7 +120,8 @@ def warnings(
         peers = [
             other.bytes_per_s
             for other in rated
-            if (other.test, other.model) == (result.test, result.model) and other.bytes_per_s is not None
+            if (other.test, other.model, other.engine) == (result.test, result.model, result.engine)
+            and other.bytes_per_s is not None
         ]
         usual = (medians or {}).get((result.model, result.test))
         whose = "the fleet"
