@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,11 +65,16 @@ def replay(
     report = judged.report()
     if gpu:
         report = replay_page.only(report, normalise(gpu))
-    if json:
-        print(replay_page.as_json(report, ruling))
-    else:
-        print(replay_page.as_text(report, ruling))
+    _print(replay_page.as_json(report, ruling) if json else replay_page.as_text(report, ruling))
     return _exit_code(report)
+
+
+def _print(text: str) -> None:
+    """Whoever reads the output may stop early, as `head` does."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _exit_code(report: Report) -> int:

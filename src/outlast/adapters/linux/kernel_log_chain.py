@@ -22,7 +22,8 @@ LOST_MAX_S: Final = 10.0
 """A source that delivered before may be away for so long before the next one is asked."""
 BETTER_EVERY_S: Final = 60.0
 """While a worse source is on, the better ones are tried this often."""
-ALL_LOST_S: Final = 5.0
+ALL_LOST_FIRST_S: Final = 1.0
+ALL_LOST_MAX_S: Final = 30.0
 
 log = structlog.get_logger("outlast.agent")
 
@@ -65,7 +66,7 @@ class KernelLogChain:
 
     async def records(self) -> AsyncGenerator[KernelLogItem, None]:
         """Follow for ever, whichever source answers."""
-        said = ""
+        said, retry_s = "", ALL_LOST_FIRST_S
         while True:
             problems: list[str] = []
             place = 0
@@ -79,7 +80,7 @@ class KernelLogChain:
                     place += 1
                     continue
                 self._announce(source, problems)
-                said, better = "", None
+                said, retry_s, better = "", ALL_LOST_FIRST_S, None
                 try:
                     async for item in self._follow(opened, source, place):
                         if isinstance(item, _Better):
@@ -96,7 +97,8 @@ class KernelLogChain:
             if message != said:
                 said = message
                 yield KernelLogLost(message=message)
-            await self._clock.sleep(ALL_LOST_S)
+            await self._clock.sleep(retry_s)
+            retry_s = min(2 * retry_s, ALL_LOST_MAX_S)
 
     def save_position(self) -> None:
         """All records so far were judged; the source's own position first, then which one it was."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-PIECE_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 256 * 1024
 XZ_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
 """The strongest preset of xz needs 65 MiB to unpack."""
 PACKED_SLICE_BYTES: Final = 4096
@@ -86,8 +86,7 @@ class RecordedLog:
 
     def _open(self, path: Path) -> BinaryIO:
         try:
-            # Never wait for the writer of a FIFO that has none.
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as error:
             words = {
                 errno.ENOENT: "does not exist",
@@ -104,7 +103,6 @@ class RecordedLog:
         elif stat.S_ISCHR(mode):
             os.close(fd)
             raise RecordedLogError(f"{path} is a device, not a recorded log; use: dmesg | outlast replay -")
-        os.set_blocking(fd, True)
         return os.fdopen(fd, "rb", buffering=0)
 
     def _read(self, size: int) -> bytes:

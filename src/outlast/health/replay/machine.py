@@ -107,6 +107,11 @@ class Machine:
         self._due_us: int | None = None
         self._judge([KernelLogCaughtUp()], 0)
 
+    @property
+    def faults_dropped(self) -> int:
+        """More faults than the judge keeps of one machine."""
+        return self._state.faults_dropped
+
     def take(self, line: LogLine, number: int) -> None:
         """One line, in the order of the log."""
         self._number = number

@@ -94,6 +94,8 @@ class Replay:
         for machine in self._machines.values():
             machine.finish()
         machines = self._machines.values()
+        if dropped := sum(machine.faults_dropped for machine in machines):
+            self._cut("faults", dropped)
         return Report(
             files=self._files,
             hosts=[host for host in self._machines if host],

@@ -307,6 +307,13 @@ def test_all_that_is_kept_has_a_limit() -> None:
     assert set(report.left_out) == {"machines", "faults"}
 
 
+def test_more_faults_than_a_judge_keeps_are_said() -> None:
+    """The agent keeps a bounded number of open faults of one machine, and so does the replay of one."""
+    report = replayed(log(*(xid(79, f"{100 + i}.0", gpu=f"{i:04x}:02:00") for i in range(100))))
+
+    assert len(report.faults) + report.left_out["faults"] == 100
+
+
 _LINES = st.sampled_from(
     [
         *(p[0] + XID for p in KERNEL_FORMS.values()),
