@@ -26,8 +26,9 @@ begun = time.monotonic()
 quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
 pid = os.posix_spawn(sys.argv[1], sys.argv[1:], dict(os.environ), file_actions=quiet)
 _, status, usage = os.wait4(pid, 0)
-cpu_s = usage.ru_utime + usage.ru_stime
-print(json.dumps([cpu_s, time.monotonic() - begun, usage.ru_maxrss * 1024, os.waitstatus_to_exitcode(status)]))
+took_s = time.monotonic() - begun
+used = [usage.ru_utime + usage.ru_stime, took_s, usage.ru_maxrss * 1024]
+print(json.dumps([*used, os.waitstatus_to_exitcode(status)]))
 """
 """A small process in between: the peak memory of a child begins with that of its parent."""
 
