@@ -15,7 +15,14 @@ import structlog
 from outlast.agent.conditions import ConditionPublisher
 from outlast.agent.lease import LeaseRenewer
 from outlast.agent.node_health import NodeHealthPublisher
-from outlast.agent.options import FIRST_LOOK_MAX_S, INBOX_MAX, SAVE_SPACING_S, Options
+from outlast.agent.options import (
+    FIRST_LOOK_MAX_S,
+    FORGOTTEN_SHOWN_S,
+    INBOX_MAX,
+    SAVE_AGAIN_S,
+    SAVE_SPACING_S,
+    Options,
+)
 from outlast.agent.sources import survey_gpus
 from outlast.agent.telling import Teller
 from outlast.agent.waiting import news_or_time
@@ -25,6 +32,7 @@ from outlast.health.sources.kernel_text import interesting
 from outlast.health.verdict import Judgement, JudgeState, Moment, judge, restore, to_bytes
 from outlast.health.verdict.judge import Input
 from outlast.model.observation import KernelRecord
+from outlast.model.observation.agent_state import AgentStateSurvey
 from outlast.ports.clock import Clock
 from outlast.ports.cluster import Cluster, EventRecorder
 from outlast.ports.node import GpuReader, KernelLog, Machine, PciBus, Polled, StateFile, Wanted
@@ -71,6 +79,9 @@ class Agent:
         self._probe_pci = asyncio.Event()
         self._save_due = asyncio.Event()
         self._saved: bytes | None = None
+        self._saved_s = 0.0
+        self._forgotten = ""
+        self._kept = AgentStateSurvey()
         self._started_s = clock.monotonic()
         self._state = self._restored()
         self.judgement: Judgement | None = None
@@ -123,7 +134,7 @@ class Agent:
     async def _poll_bus(self) -> None:
         while True:
             await news_or_time(self._probe_pci, self._clock, self._options.poll_interval_s)
-            self._inbox.append(self._machine.facts())
+            self._inbox += [self._machine.facts(), self._kept]
             self._deliver(self._pci.survey())
 
     async def _poll(self, source: Polled, probe: asyncio.Event) -> None:
@@ -179,9 +190,15 @@ class Agent:
         now = Moment(self._clock.now(), self._clock.monotonic())
         content = self._state_file.load()
         state, problem = restore(content, facts.boot_id, facts.instance_type, self._options.settings, now)
+        problem = problem or self._unread()
         if problem:
             log.warning("starting without memory", node=self._options.node_name, problem=problem)
+        self._forgotten = problem
         return state
+
+    def _unread(self) -> str:
+        why = self._state_file.problem
+        return f"the saved state is unreadable: {why}" if why else ""
 
     async def _save_for_ever(self) -> None:
         while True:
@@ -195,8 +212,20 @@ class Agent:
         if self._inbox:
             self._read_inbox()
         content = to_bytes(self._state)
-        if content != self._saved:
-            if not self._state_file.save(content):
-                return
-            self._saved = content
-        self._kernel_log.save_position()
+        now_s = self._clock.monotonic()
+        stale = now_s - self._saved_s >= SAVE_AGAIN_S
+        kept = True
+        if content != self._saved or stale:
+            kept = self._state_file.save(content)
+            self._saved, self._saved_s = (content, now_s) if kept else (None, now_s)
+        if kept:
+            self._kernel_log.save_position()
+        self._tell_kept("" if kept else self._state_file.problem or "the disk refuses", now_s)
+
+    def _tell_kept(self, unsaved: str, now_s: float) -> None:
+        """Whether the state outlives us is a reading like any other."""
+        known = now_s - self._started_s < FORGOTTEN_SHOWN_S
+        survey = AgentStateSurvey(unsaved=unsaved, forgotten=self._forgotten if known else "")
+        if survey != self._kept:
+            self._kept = survey
+            self._deliver(survey)

@@ -24,6 +24,10 @@ WRITE_SPACING_S: Final = 0.2
 REASSERT_DELAY_S: Final = 1.0
 """After another writer changed our conditions: long enough for our own write's echo to arrive."""
 SAVE_SPACING_S: Final = 1.0
+SAVE_AGAIN_S: Final = 300.0
+"""State that has not changed is written again this often: its file may be gone, or its disk full by now."""
+FORGOTTEN_SHOWN_S: Final = 3600.0
+"""How long it is said that what an earlier agent had saved could not be read."""
 BACKOFF_BASE_S: Final = 0.5
 BACKOFF_MAX_S: Final = 30.0
 COMPLAIN_EVERY_S: Final = 300.0

@@ -101,6 +101,9 @@ class Machine(Protocol):
 class StateFile(Protocol):
     """A small file that outlives the process. Losing it costs repeated work, never correctness."""
 
+    problem: str
+    """Why the last load or save did not work, in a few words; empty while it does."""
+
     def load(self) -> bytes | None:
         """The last saved content, or None when there is none or it is unreadable."""
         ...

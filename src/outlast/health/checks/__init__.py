@@ -11,6 +11,7 @@ from typing import Final
 
 from outlast.health.checks import (
     active,
+    agent_state,
     corrected_storm,
     dcgm_exporter,
     dcgm_health,
@@ -78,6 +79,7 @@ LEVEL_CHECKS: Final[tuple[LevelCheck, ...]] = (
     host_disks.CHECK,
     host_tables.CHECK,
     monitor.CHECK,
+    agent_state.CHECK,
     dcgm_health.CHECK,
     dcgm_exporter.CHECK,
     *active.CHECKS,

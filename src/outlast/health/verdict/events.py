@@ -15,6 +15,7 @@ from outlast.health.sources.facts import DriverLoadedFact, Fact
 from outlast.health.verdict import peers, repeats, wedge
 from outlast.health.verdict.attribution import below_port
 from outlast.health.verdict.faults import find, join_event, join_found
+from outlast.health.verdict.hearing import hear, heard
 from outlast.health.verdict.state import (
     HELD_MAX,
     HOLD_BACK_S,
@@ -41,6 +42,9 @@ def absorb_record(state: JudgeState, record: KernelRecord, catalogue: Catalogue,
         return state
     if not kernel_text.trusted(record, trust_user_records=state.settings.trust_user_records):
         return msgspec.structs.replace(state, untrusted=state.untrusted + 1)
+    if record.replayed and not state.first_start and heard(state, record):
+        return state
+    state = hear(state, record, now)
     fact, memory = kernel_text.read(record, state.off_bus)
     if memory is not state.off_bus:
         state = msgspec.structs.replace(state, off_bus=memory)

@@ -13,6 +13,7 @@ import msgspec
 from outlast.health.counters import rebaselined
 from outlast.health.sources.kernel_text import LineMemory
 from outlast.health.verdict.codes import most_telling
+from outlast.health.verdict.hearing import HEARD_MAX
 from outlast.health.verdict.state import (
     FAULTS_KEPT_MAX,
     HELD_MAX,
@@ -82,6 +83,7 @@ def restore(
         past=saved.past[:PAST_MAX],
         tallies=saved.tallies[:TALLIES_MAX],
         unexplained=saved.unexplained[:UNEXPLAINED_MAX],
+        heard=saved.heard[-HEARD_MAX:],
         held=tuple(Held(held.event, now.monotonic + HOLD_BACK_S) for held in saved.held[:HELD_MAX]),
         surveyed=now.monotonic if saved.checked_at is not None else None,
         witness=None,
@@ -186,6 +188,8 @@ def rebooted(state: JudgeState, boot_id: str, now: Moment) -> JudgeState:
         unexplained=(),
         checked_at=None,
         first_start=True,
+        heard_us=0,
+        heard=(),
         off_bus=LineMemory(),
         pci=None,
         gpu=None,

@@ -348,6 +348,10 @@ class JudgeState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     uptime_s: float = 0.0
     checked_at: datetime | None = None
     """Last completed full check in this boot."""
+    heard_us: int = 0
+    """Kernel time of the newest line that was judged in this boot ..."""
+    heard: tuple[tuple[int, int], ...] = ()
+    """... and time and sequence of the last ones: a log that is read again tells nothing new."""
     # Not kept over a restart of the process:
     first_start: bool = True
     """No earlier process of ours judged this boot, so what the log already holds is history."""

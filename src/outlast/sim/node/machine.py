@@ -58,6 +58,7 @@ class MemoryStateFile:
         self.content = content
         self.full = False
         """Set to refuse saves, as a full disk does."""
+        self.problem = ""
 
     def load(self) -> bytes | None:
         """The last saved content."""
@@ -65,6 +66,7 @@ class MemoryStateFile:
 
     def save(self, content: bytes) -> bool:
         """Replace the content; False while `full`."""
+        self.problem = "No space left on device" if self.full else ""
         if self.full:
             return False
         self.content = content
