@@ -251,7 +251,7 @@ class Look:
 
     async def _ask_gpus(self, pci: PciSurvey) -> GpuSurvey:
         start_s = self._clock.monotonic()
-        survey = await self._within(lambda: survey_gpus(self._gpu_reader, pci))
+        survey = await self._within(lambda: survey_gpus(self._gpu_reader, pci, closely=True))
         if survey is None:
             message = "no answer before the deadline of the whole check"
             survey = GpuSurvey(problem=SurveyProblem.HUNG, message=message)

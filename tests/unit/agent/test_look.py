@@ -58,7 +58,7 @@ class Machine:
     def facts(self) -> MachineFacts:
         return MachineFacts(boot_id="boot")
 
-    async def survey(self, pci_addresses: tuple[str, ...]) -> GpuSurvey:
+    async def survey(self, pci_addresses: tuple[str, ...], *, closely: bool = False) -> GpuSurvey:
         reading = self.readings[min(self.asked, len(self.readings) - 1)]
         self.asked += 1
         if self.problem is not None:
