@@ -80,7 +80,7 @@ def _print(text: str) -> None:
 def _exit_code(report: Report) -> int:
     if report.faults:
         return EXIT_FAULT
-    if all(file.lines == file.not_text for file in report.files):
+    if not any(file.is_log for file in report.files):
         return EXIT_UNKNOWN
     return EXIT_OK
 
@@ -114,8 +114,8 @@ def _read(log: RecordedLog, judged: Replay) -> None:
     if not file.note:
         if not file.size_bytes:
             file.note = "is empty"
-        elif file.lines == file.not_text:
-            file.note = "is no log: none of its lines is text"
+        elif not file.is_log:
+            file.note = "is no log: most of its lines are no text"
 
 
 class _Progress:

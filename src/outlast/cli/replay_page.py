@@ -106,7 +106,7 @@ def as_text(report: Report, policy: RemediationPolicySpec) -> str:
 
 def _summary(report: Report) -> Iterator[str]:
     faults = report.faults
-    if not any(file.lines > file.not_text for file in report.files):
+    if not faults and not any(file.is_log for file in report.files):
         yield "Nothing could be read as a log."
     elif not faults:
         yield "No fault of the machine."

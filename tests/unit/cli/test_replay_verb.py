@@ -8,6 +8,7 @@ import lzma
 import os
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -126,7 +127,9 @@ def test_what_cannot_be_read_is_one_sentence_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\x7fELF\x00" * 200, bytes(5000)], ids=["empty", "binary", "zeros"]
+    "content",
+    [b"", b"\x7fELF\x00" * 200, bytes(5000), Random(7).randbytes(100_000)],
+    ids=["empty", "binary", "zeros", "random"],
 )
 def test_nothing_to_read_is_exit_code_3(
     content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -51,6 +51,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
 _KMSG: Final = re.compile(rb"\d{1,10},\d{1,19},\d{1,19}(?:,[^;\n]{0,200})?;")
 _GREP: Final = re.compile(r"(?:[\w./+-]{1,255}:)?(?:\d{1,10}[:-])?(?=[\[<\w])")
+_BLANK: Final = re.compile(r"[ \t]*")
 _PRIORITY: Final = re.compile(r"<(\d{1,4})>(?:1 (?=\d{4}-))?")
 _DECODED: Final = re.compile(r"(kern|user|daemon|auth|syslog|local\d|\w{2,8}) {0,6}:(\w{4,6}) {0,4}: ?")
 _UPTIME: Final = re.compile(r"\[ {0,12}(\d{1,12})\.(\d{1,9})\]")
@@ -235,8 +236,7 @@ def _plain(text: str, *, strict: bool) -> LogLine:
 
 def _decoration(text: str, at: int, seen: _Seen, *, dates: bool = True) -> int:
     """Where the decoration that begins here ends; 0 when there is none."""
-    while text.startswith((" ", "\t"), at):
-        at += 1
+    at = _BLANK.match(text, at).end()  # type: ignore[union-attr]  # It matches nothing, too.
     first = text[at : at + 1]
     if first == "<":
         found = _PRIORITY.match(text, at)

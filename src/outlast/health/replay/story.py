@@ -106,6 +106,11 @@ class FileRead(msgspec.Struct, kw_only=True, omit_defaults=True):
     note: str = ""
     """What went wrong with it, or is worth knowing."""
 
+    @property
+    def is_log(self) -> bool:
+        """At least half of its lines are text; even random bytes have short lines that look like it."""
+        return 2 * self.not_text <= self.lines and self.lines > 0
+
 
 class Report(msgspec.Struct, kw_only=True):
     """All of it."""
