@@ -59,7 +59,7 @@ def test_the_agent_publishes_all_it_has_to_say(installation: Installation, agent
         return admin.ask("GET", path).ok
 
     try:
-        agent.wait_ready(lambda: len(conditions()) == 4, deadline_s=WAIT_S)
+        agent.wait_ready(lambda: set(conditions()) == set(names.AGENT_CONDITIONS), deadline_s=WAIT_S)
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{names.AGENT_LEASE_PREFIX}{NODE}"
         agent.wait_ready(lambda: exists(lease), deadline_s=WAIT_S)
         first = admin.get(lease)["spec"]["renewTime"]

@@ -23,6 +23,7 @@ from outlast.agent.options import (
     SAVE_SPACING_S,
     Options,
 )
+from outlast.agent.quiesce import Quiesce
 from outlast.agent.sources import survey_gpus
 from outlast.agent.telling import Teller
 from outlast.agent.waiting import news_or_time
@@ -58,6 +59,7 @@ class Agent:
         events: EventRecorder | None = None,
         catalogue: Catalogue | None = None,
         polled: Sequence[Polled] = (),
+        quiesce_file: StateFile | None = None,
     ) -> None:
         self._kernel_log = kernel_log
         self._gpu_reader = gpu_reader
@@ -78,6 +80,8 @@ class Agent:
         self._probe_gpu = asyncio.Event()
         self._probe_pci = asyncio.Event()
         self._save_due = asyncio.Event()
+        self.quiesce = Quiesce(options.node_name, clock, quiesce_file, self._probe_gpu.set)
+        self.conditions.on_node = self.quiesce.saw
         self._saved: bytes | None = None
         self._saved_s = 0.0
         self._forgotten = ""
@@ -125,11 +129,16 @@ class Agent:
                 self._read_inbox()
 
     async def _poll_gpus(self) -> None:
+        await self.quiesce.first_sight()
         news = False
         while True:
-            survey = await survey_gpus(self._gpu_reader, self._state.pci, closely=news)
+            if self.quiesce.active:
+                survey = await self.quiesce.release(self._gpu_reader)
+            else:
+                survey = await survey_gpus(self._gpu_reader, self._state.pci, closely=news)
             self._deliver(survey)
-            news = await news_or_time(self._probe_gpu, self._clock, self._options.poll_interval_s)
+            wait_s = self.quiesce.wait_s(self._options.poll_interval_s)
+            news = await news_or_time(self._probe_gpu, self._clock, wait_s)
 
     async def _poll_bus(self) -> None:
         while True:
@@ -139,7 +148,12 @@ class Agent:
 
     async def _poll(self, source: Polled, probe: asyncio.Event) -> None:
         while True:
-            self._deliver(await source.surveyor.survey(self._wanted()))
+            if not source.asks_gpus:
+                self._deliver(await source.surveyor.survey(self._wanted()))
+            elif not self.quiesce.active:
+                with self.quiesce.asking(source.name):
+                    survey = await source.surveyor.survey(self._wanted())
+                self._deliver(survey)
             await news_or_time(probe, self._clock, source.interval_s)
 
     def _wanted(self) -> Wanted:
@@ -176,7 +190,7 @@ class Agent:
         self._save_due.set()
         if self._has_looked(now):
             self.conditions.want(answer.conditions, answer.status.checked_at)
-            self.node_health.want(answer.status, self.conditions.node_uid)
+            self.node_health.want(answer.status, self.conditions.node_uid, self.quiesce.status)
 
     def _has_looked(self, now: Moment) -> bool:
         """A restart must not publish "not yet checked" over what the last process knew."""

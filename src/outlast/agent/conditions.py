@@ -7,6 +7,7 @@ fail. `lastTransitionTime` moves when the status flips, and survives restarts be
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
@@ -53,6 +54,8 @@ class ConditionPublisher:
         self._heartbeat_due_s = 0.0
         self._recheck_s: float | None = None
         self.writes = 0
+        self.on_node: Callable[[Node | None], None] = lambda _: None
+        """Told of every sight of the own Node, and of its end."""
 
     @property
     def node_uid(self) -> str:
@@ -94,12 +97,14 @@ class ConditionPublisher:
             if change.new.metadata.name != self._options.node_name:
                 return
             self._node = change.new
+            self.on_node(change.new)
             if self._written and self._recheck_s is None and not self._still_written():
                 # Or only the echo of our own write, which may overtake its answer: look again in a moment.
                 self._recheck_s = self._clock.monotonic() + REASSERT_DELAY_S
                 self._news.set()
         elif isinstance(change, Removed) and change.old.metadata.name == self._options.node_name:
             self._node, self._written = None, ()
+            self.on_node(None)
             self._news.set()
 
     def _must_write(self) -> bool:

@@ -97,6 +97,7 @@ async def _serve(config: Config, access: Access, catalogue: Catalogue) -> None:
             ),
             events=events,
             catalogue=catalogue,
+            quiesce_file=AtomicFile(config.state_dir / "quiesce.json"),
             polled=build(
                 Places(config.host_root, config.proc_root, config.dcgm, config.dcgm_exporter), clock
             ),

@@ -18,11 +18,12 @@ from outlast.agent.options import WRITE_SPACING_S, Options
 from outlast.agent.patience import Patience
 from outlast.agent.waiting import news_or_time
 from outlast.model.cluster import NODES
-from outlast.model.health import NODE_HEALTHS, NodeHealthStatus
+from outlast.model.health import NODE_HEALTHS, NodeHealthStatus, QuiesceStatus
 from outlast.ports.clock import Clock
 from outlast.ports.cluster import AlreadyExists, Cluster, ClusterError, NotFound, Patch, PatchType
 
 _FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(NodeHealthStatus))
+_QUIESCE_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(QuiesceStatus))
 
 
 class NodeHealthPublisher:
@@ -40,11 +41,15 @@ class NodeHealthPublisher:
         self._node_uid = ""
         self.writes = 0
 
-    def want(self, status: NodeHealthStatus, node_uid: str) -> None:
+    def want(self, status: NodeHealthStatus, node_uid: str, quiesce: QuiesceStatus | None = None) -> None:
         """Say what is to be published. Cheap; only a difference wakes the writer."""
         self._node_uid = node_uid or self._node_uid
         status = msgspec.structs.replace(
-            status, node_uid=self._node_uid, agent_version=outlast.__version__, started_at=self._started_at
+            status,
+            node_uid=self._node_uid,
+            agent_version=outlast.__version__,
+            started_at=self._started_at,
+            quiesce=quiesce,
         )
         news = self._wanted is None or _significant(status) != _significant(self._wanted)
         self._wanted = status
@@ -114,8 +119,11 @@ class NodeHealthPublisher:
 
 
 def status_patch(status: NodeHealthStatus) -> dict[str, Any]:
-    """All fields, absent ones as null: a merge patch forgets nothing by itself."""
+    """All fields, absent ones as null, in objects too: a merge patch forgets nothing by itself."""
     present: dict[str, Any] = msgspec.to_builtins(status)
+    if status.quiesce is not None:
+        answer = present["quiesce"]
+        present["quiesce"] = {name: answer.get(name) for name in _QUIESCE_FIELDS}
     return {name: present.get(name) for name in _FIELDS}
 
 

@@ -9,12 +9,17 @@ from outlast.health.verdict import Settings
 from outlast.model.names import SYSTEM_NAMESPACE
 
 POLL_INTERVAL_S: Final = 15.0
-HEARTBEAT_S: Final = 300.0
+HEARTBEAT_S: Final = 900.0
+"""10,000 healthy nodes then cost the API server 11 writes a second; see docs/mechanisms/publishing.md."""
 LEASE_RENEW_S: Final = 60.0
 LEASE_DURATION_S: Final = 180
 JITTER: Final = 0.1
 """Each wait of a fleet-wide rhythm is drawn from this share around its value, so that nodes spread."""
 
+FIRST_SIGHT_MAX_S: Final = 5.0
+"""The first survey waits this long for the own Node, which may say that the GPUs are to be left alone."""
+RELEASE_RETRY_S: Final = 5.0
+"""While a worker of ours cannot let go of the GPUs, it is looked at again this often."""
 FIRST_LOOK_MAX_S: Final = 30.0
 """Nothing is published before the first survey returned, at most this long; faults never wait."""
 INBOX_MAX: Final = 4096

@@ -69,7 +69,9 @@ def _dcgm(places: Places, clock: Clock) -> tuple[Polled, ...]:
             tool = DcgmTool(command, clock=clock, host=host)
             # Engines are counted where the asked one runs.
             proc = None if host else places.proc_root
-            polled.append(Polled(DcgmSurveyor(tool, clock=clock, proc=proc), POLL_INTERVAL_S, "DCGM"))
+            polled.append(
+                Polled(DcgmSurveyor(tool, clock=clock, proc=proc), POLL_INTERVAL_S, "DCGM", asks_gpus=True)
+            )
     if places.dcgm_exporter:
         from outlast.adapters.dcgm.exporter import POLL_INTERVAL_S as EXPORTER_INTERVAL_S
         from outlast.adapters.dcgm.exporter import DcgmExporterSurveyor

@@ -48,6 +48,7 @@ VERBS: Final[tuple[Verb, ...]] = (
     Verb("status", "How the fleet is, and which incidents are open."),
     Verb("explain", "What is going on with a node, why, what is next, how to overrule it."),
     Verb("hold", "Leave a node in whatever state it is in, until a human says otherwise."),
+    Verb("quiesce", "Have the agent of a node let go of its GPUs, for a reset or a change of driver or MIG."),
     Verb("cancel", "End an incident and give its node back."),
     Verb(
         "xid",

@@ -102,6 +102,7 @@ class Reason(StrEnum):
     GPU_NOT_READABLE = "GpuNotReadable"
     DRIVER_CHANGING = "DriverChanging"
     GPU_ASSIGNED_TO_VM = "GpuAssignedToVm"
+    MAINTENANCE = "Maintenance"
     RECONFIGURING = "Reconfiguring"
     NO_RDMA_FOUND = "NoRdmaFound"
     RDMA_NOT_READABLE = "RdmaNotReadable"
@@ -455,6 +456,11 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
         "GPUMonitorReady=Unknown",
         "The NVIDIA driver is not loaded at the moment, as during an upgrade. No GPU is called lost meanwhile.",
         "Finish the upgrade within 30 minutes.",
+    ),
+    Reason.MAINTENANCE: ReasonText(
+        "GPUReady=Unknown, GPUFabricReady=Unknown, GPUMonitorReady=Unknown",
+        "Somebody asked the agent to let go of the GPUs, such as for a reset; NodeHealth says who and until when.",
+        "Nothing; the agent looks again when the request ends, or by itself after half an hour at most.",
     ),
     Reason.GPU_ASSIGNED_TO_VM: ReasonText(
         "GPUReady=Unknown",

@@ -159,6 +159,17 @@ class Gpu(Resource, frozen=True, kw_only=True):
     present: Annotated[bool, Meta(description="Enumerates on PCI and answers NVML")] = True
 
 
+class QuiesceStatus(Resource, frozen=True, kw_only=True):
+    """The answer to a request to let go of the GPUs."""
+
+    request: Annotated[ShortText, Meta(description="id of the request that this answers")]
+    by: Annotated[ShortText, Meta(description="Who asked")]
+    since: Annotated[datetime, Meta(description="When the agent took the request up")]
+    until: Annotated[datetime, Meta(description="When it takes the GPUs again by itself, at the latest")]
+    released: Annotated[bool, Meta(description="No process of this agent holds a GPU")] = False
+    message: Annotated[LongText, Meta(description="Why not, where it is not")] = ""
+
+
 class NodeHealthStatus(Resource, frozen=True, kw_only=True):
     """What the agent of this node says. Written only when something changed."""
 
@@ -186,6 +197,10 @@ class NodeHealthStatus(Resource, frozen=True, kw_only=True):
         tuple[Fault, ...], Meta(max_length=FAULTS_MAX, description="Open faults, worst first")
     ] = ()
     faults_dropped: Annotated[int, Meta(description="Open faults beyond the limit of this list")] = 0
+
+    quiesce: Annotated[
+        QuiesceStatus | None, Meta(description="The agent keeps away from the GPUs, because it was asked to")
+    ] = None
 
     def verdict(self, subsystem: Subsystem) -> SubsystemVerdict | None:
         """That subsystem's verdict, or None before the first check."""

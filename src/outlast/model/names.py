@@ -33,6 +33,8 @@ HOLD_ANNOTATION: Final = "outlast.dev/hold"
 """Set by a human, value = reason: whatever state the node is in, leave it there."""
 MANAGED_ANNOTATION: Final = "outlast.dev/managed"
 """Set to "false" by a human: outlast watches this node and does nothing to it."""
+QUIESCE_ANNOTATION: Final = "outlast.dev/quiesce"
+"""JSON: somebody needs the GPUs free of clients for a while; the agent lets go of them."""
 DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
 
 # On Incidents.

@@ -80,6 +80,8 @@ class Polled(msgspec.Struct, frozen=True):
     surveyor: Surveyor
     interval_s: float
     name: str
+    asks_gpus: bool = False
+    """It makes somebody ask the GPUs, so it rests while they have to be free."""
 
 
 class PciBus(Protocol):

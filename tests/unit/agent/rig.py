@@ -51,6 +51,7 @@ class Rig:
     nvml: FakeGpuReader
     memory: MemoryStateFile
     options: Options
+    quiesce_memory: MemoryStateFile = field(default_factory=MemoryStateFile)
     agents: list[Agent] = field(default_factory=list)
 
     def agent(self) -> Agent:
@@ -66,6 +67,7 @@ class Rig:
             clock=self.clock,
             rng=Random(1),
             options=self.options,
+            quiesce_file=self.quiesce_memory,
         )
         self.agents.append(made)
         return made

@@ -30,7 +30,7 @@ _CRASHED: Final = frozenset({SurveyProblem.CRASHED, SurveyProblem.GARBAGE})
 def run(view: View) -> Assessment | None:
     """At most one finding: the strongest that holds."""
     survey = view.gpu
-    if survey is None:
+    if survey is None or survey.problem is SurveyProblem.RELEASED:
         return None
     if survey.problem in _HUNG:
         where = f" at GPU {survey.problem_gpu}" if survey.problem_gpu else ""

@@ -41,6 +41,7 @@ _PROBLEMS: Final = {
     SurveyProblem.GARBAGE: Reason.DIAGNOSTICS_CRASHED,
     SurveyProblem.HUNG: Reason.DIAGNOSTICS_HUNG,
     SurveyProblem.TOO_MANY_LEAKED_WORKERS: Reason.DIAGNOSTICS_HUNG,
+    SurveyProblem.RELEASED: Reason.MAINTENANCE,
 }
 
 
@@ -126,6 +127,8 @@ def inventory(state: JudgeState) -> tuple[Gpu, ...]:
 
 
 def _not_observed(state: JudgeState, now: Moment) -> Said | None:
+    if state.gpu is not None and state.gpu.problem is SurveyProblem.RELEASED:
+        return Verdict.UNKNOWN, Reason.MAINTENANCE, f"{state.gpu.message}."
     if state.surveyed is None:
         message = "No check has completed in this boot."
         return Verdict.UNKNOWN, Reason.NOT_YET_CHECKED, message

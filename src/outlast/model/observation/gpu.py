@@ -24,6 +24,8 @@ class SurveyProblem(StrEnum):
     DRIVER_MISMATCH = "DriverMismatch"
     NO_PERMISSION = "NoPermission"
     TOO_MANY_LEAKED_WORKERS = "TooManyLeakedWorkers"
+    RELEASED = "Released"
+    """Nobody was asked, on purpose: somebody needs the GPUs without clients."""
     FAILED = "Failed"
 
 

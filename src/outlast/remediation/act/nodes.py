@@ -42,7 +42,8 @@ class NodeAnswer(Enum):
     LOST_RACE = "somebody else writes at the same time"
 
 
-def _path(annotation: str) -> str:
+def annotation_path(annotation: str) -> str:
+    """Where a JSON patch finds an annotation."""
     return "/metadata/annotations/" + annotation.replace("~", "~0").replace("/", "~1")
 
 
@@ -75,14 +76,14 @@ def _is_free(node: Node, act: Block) -> bool:
 
 
 async def _send_block(cluster: Cluster, act: Block, before: list[dict[str, Any]], guard: Guard) -> Node:
-    mark = _path(DO_NOT_DISRUPT_ANNOTATION)
+    mark = annotation_path(DO_NOT_DISRUPT_ANNOTATION)
     operations = [
         {"op": "test", "path": "/metadata/uid", "value": act.node_uid},
         {"op": "test", "path": "/spec/unschedulable", "value": None},
         *before,
         # What a release has to put back must be what stands there now, not what a cache remembers.
         {"op": "test", "path": mark, "value": act.cordon.prior_do_not_disrupt},
-        {"op": "add", "path": _path(CORDON_ANNOTATION), "value": act.cordon.to_annotation()},
+        {"op": "add", "path": annotation_path(CORDON_ANNOTATION), "value": act.cordon.to_annotation()},
         {"op": "add", "path": mark, "value": OUR_DO_NOT_DISRUPT},
         {"op": "add", "path": "/spec/unschedulable", "value": True},
     ]
@@ -115,15 +116,15 @@ def _release_operations(node: OwnedNode, prior: str | None, *, lifts: bool) -> l
     marks = node.metadata.annotations
     operations: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid},
-        {"op": "test", "path": _path(CORDON_ANNOTATION), "value": marks[CORDON_ANNOTATION]},
-        {"op": "remove", "path": _path(CORDON_ANNOTATION)},
+        {"op": "test", "path": annotation_path(CORDON_ANNOTATION), "value": marks[CORDON_ANNOTATION]},
+        {"op": "remove", "path": annotation_path(CORDON_ANNOTATION)},
     ]
     if lifts:
         operations.append({"op": "test", "path": "/spec/unschedulable", "value": True})
         operations.append({"op": "remove", "path": "/spec/unschedulable"})
     if marks.get(DO_NOT_DISRUPT_ANNOTATION) != OUR_DO_NOT_DISRUPT:
         return operations  # Somebody else took it away or wrote another value meanwhile: theirs stands.
-    mark = _path(DO_NOT_DISRUPT_ANNOTATION)
+    mark = annotation_path(DO_NOT_DISRUPT_ANNOTATION)
     operations.append({"op": "test", "path": mark, "value": OUR_DO_NOT_DISRUPT})
     put_back = (
         {"op": "remove", "path": mark} if prior is None else {"op": "add", "path": mark, "value": prior}
