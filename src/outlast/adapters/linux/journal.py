@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -88,10 +88,11 @@ class JournalKernelLog:
                 child: _Child | None = None
                 try:
                     child = _Child(self._arguments(follow=follow), self._environment)
-                    async for item in self._entries(child, follow=follow):
-                        replayed += not follow
-                        retry_s, said = RETRY_FIRST_S, ""
-                        yield item
+                    async with aclosing(self._entries(child, follow=follow)) as items:
+                        async for item in items:
+                            replayed += not follow
+                            retry_s, said = RETRY_FIRST_S, ""
+                            yield item
                     problem = await child.problem(follow=follow)
                 except OSError as error:
                     problem = f"journalctl cannot be started: {error.strerror}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -82,13 +82,14 @@ class KernelLogChain:
                 self._announce(source, problems)
                 said, retry_s, better = "", ALL_LOST_FIRST_S, None
                 try:
-                    async for item in self._follow(opened, source, place):
-                        if isinstance(item, _Better):
-                            better = item
-                        elif isinstance(item, _Gone):
-                            problems.append(item.message)
-                        else:
-                            yield item
+                    async with aclosing(self._follow(opened, source, place)) as items:
+                        async for item in items:
+                            if isinstance(item, _Better):
+                                better = item
+                            elif isinstance(item, _Gone):
+                                problems.append(item.message)
+                            else:
+                                yield item
                 finally:
                     await opened.aclose()
                 opened, place = (better.opened, better.place) if better is not None else (None, place + 1)
@@ -230,20 +231,19 @@ class _Gone(msgspec.Struct, frozen=True):
 async def _open(source: Source, clock: Clock) -> _Opened | str:
     """The source, when it answers; else why not. One that says nothing yet counts as one that answers."""
     opened = _Opened(source.log.records(), clock)
-    item = await opened.next(LOST_MAX_S)
-    while isinstance(item, KernelLogGap):
-        # A doubt about the position comes before the log is opened.
-        ahead = item
+    try:
+        ahead: list[KernelLogItem] = []
         item = await opened.next(LOST_MAX_S)
+        if isinstance(item, KernelLogGap):
+            ahead.append(item)  # A doubt about the position comes before the log is opened.
+            item = await opened.next(LOST_MAX_S)
         if isinstance(item, KernelLogLost):
-            break
-        if item is not None:
-            opened.put_back(item)
-        opened.put_back(ahead)
-        return opened
-    if isinstance(item, KernelLogLost):
+            await opened.aclose()
+            return item.message
+        for first in (item, *ahead):
+            if first is not None:
+                opened.put_back(first)
+    except BaseException:
         await opened.aclose()
-        return item.message
-    if item is not None:
-        opened.put_back(item)
+        raise
     return opened

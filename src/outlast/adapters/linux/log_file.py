@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
@@ -75,9 +76,10 @@ class LogFile:
                 fd, start, doubt = self._open()
                 if doubt:
                     yield KernelLogGap(lost=0, reason=doubt)
-                async for item in self._follow(fd, start):
-                    retry_s, said = RETRY_FIRST_S, ""
-                    yield item
+                async with aclosing(self._follow(fd, start)) as items:
+                    async for item in items:
+                        retry_s, said = RETRY_FIRST_S, ""
+                        yield item
                 continue  # it was replaced
             except OSError as error:
                 message = _explain(self._path, error)
