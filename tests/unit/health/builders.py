@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from outlast.health.catalogue import builtin
+from outlast.health.catalogue import Catalogue, builtin
 from outlast.health.verdict import Judgement, Moment, Settings, judge, restore, start, to_bytes
 from outlast.health.verdict.judge import Input
 from outlast.model.health import Fault, NodeHealthStatus, Subsystem, SubsystemVerdict
@@ -38,7 +38,15 @@ def record(text: str, sequence: int = 1, at_us: int = 0, priority: int = KERNEL)
 class Scene:
     """One healthy 8-GPU node with 32 EFA devices, checked once."""
 
-    def __init__(self, *, settings: Settings | None = None, checked: bool = True, efa: int = 32) -> None:
+    def __init__(
+        self,
+        *,
+        settings: Settings | None = None,
+        checked: bool = True,
+        efa: int = 32,
+        catalogue: Catalogue | None = None,
+    ) -> None:
+        self.catalogue = catalogue or builtin()
         self.settings = settings or Settings()
         self.hardware = Hardware.h100("n", efa=efa)
         self.bus = FakePciBus(self.hardware)
@@ -51,7 +59,7 @@ class Scene:
         self.leaked_workers = 0
         self.sequence = 0
         self.state = start(self.boot, "p5.48xlarge", self.settings, self.now)
-        self.answer = judge(self.state, [], self.now, builtin())
+        self.answer = judge(self.state, [], self.now, self.catalogue)
         if checked:
             self.tell(KernelLogCaughtUp())
             self.poll()
@@ -68,7 +76,7 @@ class Scene:
 
     def tell(self, *readings: Input) -> Judgement:
         """Readings arrive."""
-        self.answer = judge(self.state, readings, self.now, builtin())
+        self.answer = judge(self.state, readings, self.now, self.catalogue)
         self.state = self.answer.state
         return self.answer
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from outlast.health.catalogue import load
 from outlast.health.verdict.state import (
     OWNERS_MAX,
     REPEATS_MAX,
@@ -177,3 +180,42 @@ def test_the_memory_of_jobs_is_bounded(pods: int) -> None:
     assert len(scene.state.owners) <= OWNERS_MAX
     assert len(scene.state.repeats) <= REPEATS_MAX
     assert len(scene.state.suspicions) <= SUSPICIONS_MAX
+
+
+COLUMNS = (
+    "code,name,class,scope,severity,rung,urgency,role,rank,subsystem,reason,proof,expiry_s,text,"
+    "count_min,count_window_s\n"
+)
+
+
+def test_a_site_says_how_many_of_a_code_make_a_fault(tmp_path: Path) -> None:
+    """A count in a catalogue file is honoured within its window, per GPU: two in an hour are too few."""
+    file = tmp_path / "ours.csv"
+    file.write_text(
+        f"{COLUMNS}43,GR_EXCEPTION,Transient,GPU,warning,BlockNewWork,now,leader,10,GPU,GpuStuck,Readable,"
+        "0,Ours stop too often.,3,3600\n"
+    )
+    scene = Scene(catalogue=load(file))
+    for gpu, seconds in ((0, 0), (0, 1000), (1, 10), (0, 3000)):
+        scene.time_s += seconds
+        scene.xid(gpu, 43)
+        scene.wait(6)
+    assert scene.status.faults == ()
+    scene.time_s += 100
+    scene.xid(0, 43)
+    assert (scene.fault.code, scene.fault.gpu and scene.fault.gpu.pci_address) == ("xid/43", scene.gpu(0))
+
+
+def test_a_site_says_how_many_jobs_are_a_pattern(tmp_path: Path) -> None:
+    """For a program's code the count is of jobs."""
+    file = tmp_path / "ours.csv"
+    file.write_text(
+        f"{COLUMNS}31,MMU,Application,GPU,warning,Watch,never,application,19,GPU,ApplicationError,JobEnd,"
+        "600,A page fault.,5,86400\n"
+    )
+    scene = Scene(settings=BLOCK, catalogue=load(file))
+    for number in range(4):
+        job(scene, number)
+    assert scene.status.faults == ()
+    job(scene, 4)
+    assert scene.fault.code == "gpu/suspect"

@@ -78,6 +78,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(getattr(self, name) for name in self.KEYS)
 
 
+CountMin = Annotated[int, Meta(ge=1, le=1_000_000)]
+CountWindow = Annotated[int, Meta(ge=0, le=30 * 86_400)]
+_COUNTED = (Role.LEADER, Role.APPLICATION)
+
+
 class XidEntry(Entry, frozen=True, kw_only=True):
     """What one Xid code means; one row of `xid.csv`."""
 
@@ -93,9 +98,14 @@ class XidEntry(Entry, frozen=True, kw_only=True):
     proof: Proof
     expiry_s: Annotated[int, Meta(ge=0)]
     """Without a probe that can confirm it, the fault is over after this long; 0 means never."""
+    count_min: CountMin = 1
+    """A leader: this many within the window on one GPU make a fault. A program's code: this many jobs."""
+    count_window_s: CountWindow = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.count_min > 1 and (self.role not in _COUNTED or not self.count_window_s):
+            raise ValueError("count_min above 1 goes with role leader or application and a count_window_s")
         mine = self.role in (Role.APPLICATION, Role.FOLLOWER)
         if self.fault_class is FaultClass.APPLICATION and not mine:
             raise ValueError(f"class {self.fault_class} goes with role application or follower")
@@ -219,9 +229,9 @@ class KernelLineEntry(Entry, frozen=True, kw_only=True):
     reason: Reason
     proof: Proof
     expiry_s: Annotated[int, Meta(ge=0)]
-    count_min: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    count_min: CountMin = 1
     """This many within the window, on the same device, make a fault; fewer are only counted."""
-    count_window_s: Annotated[int, Meta(ge=0, le=30 * 86_400)] = 0
+    count_window_s: CountWindow = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

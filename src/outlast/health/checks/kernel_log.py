@@ -101,6 +101,8 @@ def _of(entry: XidEntry) -> dict[str, Any]:
         "proof": entry.proof,
         "expiry_s": entry.expiry_s,
         "role": entry.role,
+        "count_min": entry.count_min,
+        "count_window_s": entry.count_window_s,
     }
 
 
