@@ -66,7 +66,13 @@ class Place:
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text(server.kubeconfig())
         self.state = folder / "state"
-        self.fifo = folder / "kmsg"
+        self.proc_root = self.sysfs.root / "proc"
+        """Without processes: what other tests have left asleep on this machine is not ours."""
+        self.environment: dict[str, str] = {}
+        """For the next agent, beside what it needs to load the fake library."""
+        self.wrapper: tuple[str, ...] = ()
+        """A command that starts the agent in its place."""
+        self.fifo = self.kernel_log = folder / "kmsg"
         os.mkfifo(self.fifo)
         self._pipe = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK)
         self._log = (folder / "agent.log").open("ab")
@@ -76,18 +82,20 @@ class Place:
     def start(self, *extra: str) -> subprocess.Popen[bytes]:
         """The agent, as its container would start it."""
         command = [sys.executable, "-m", "outlast", "agent", "--node-name", NAME]
-        command += ["--kubeconfig", str(self.kubeconfig), "--kernel-log", str(self.fifo)]
+        command += ["--kubeconfig", str(self.kubeconfig), "--kernel-log", str(self.kernel_log)]
         command += [
             "--host-root",
             str(self.sysfs.root),
             "--proc-root",
-            "/proc",
+            str(self.proc_root),
             "--state-dir",
             str(self.state),
         ]
         command += ["--poll-interval", "0.3", *(extra or EIGHT_GPUS)]
-        environment = {**os.environ, **self.nvml.environment}
-        return subprocess.Popen(command, env=environment, stdout=self._log, stderr=self._log)
+        environment = {**os.environ, **self.nvml.environment, **self.environment}
+        return subprocess.Popen(
+            [*self.wrapper, *command], env=environment, stdout=self._log, stderr=self._log
+        )
 
     def line(self, text: str) -> None:
         """One record, in the words of the driver."""

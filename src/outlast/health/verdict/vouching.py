@@ -238,6 +238,9 @@ def _monitor(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
         return Verdict.UNKNOWN, Reason.KERNEL_LOG_BLIND, f"{state.kernel_log_lost}{note}"
     if missing := _not_observed(state, now):
         return missing
+    if not state.kernel_log_read:
+        message = f"NVML answers; the kernel log has not been read yet.{note}"
+        return Verdict.UNKNOWN, Reason.NOT_YET_CHECKED, message
     way = f" ({state.kernel_log_source})" if state.kernel_log_source else ""
     return Verdict.HEALTHY, Reason.MONITOR_HEALTHY, f"NVML and the kernel log{way} answer.{note}"
 

@@ -1,0 +1,1 @@
+"""What machines do to an agent, for real: clocks that step, mounts that never answer, disks that fail."""
