@@ -230,12 +230,9 @@ def test_nobody_else_was_handed_over_for_replacement(played: Played) -> None:
 
 
 def test_a_missing_network_device_comes_back_with_a_reboot(played: Played) -> None:
-    """31 of 32 EFA: the node is drained under its budget, rebooted and returned with 32.
-
-    The kernel's word that the slot lost its link comes before the poll that counts, and begins the story.
-    """
+    """31 of 32 EFA: the node is drained under its budget, rebooted and returned with 32."""
     story = played.only("gpu-038")
-    assert story.status.fault == "pcie/link-down"
+    assert story.status.fault == "efa/missing"
     assert story.status.end is not None
     assert story.status.end.result is EndResult.RETURNED
     assert Rung.REBOOT in played.rungs("gpu-038")

@@ -100,10 +100,7 @@ class Machine:
 
     def _lose_network_device(self, address: str) -> None:
         self.hardware.unplugged.add(address)
-        bus, slot = int(address[5:7], 16), int(address[8:10], 16)
-        self.kernel_log.write(
-            f"infiniband rdmap{bus}s{slot}: Wait for completion (polling) timeout", priority=4, flags="-"
-        )
+        slot = int(address[8:10], 16)
         self.kernel_log.write(
             f"pcieport 0000:00:1f.0: pciehp: Slot({slot}): Link Down", priority=6, flags="-"
         )
