@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from random import Random
 
+import msgspec
 import structlog
 
 from outlast.agent.conditions import ConditionPublisher
@@ -24,15 +25,16 @@ from outlast.agent.options import (
     Options,
 )
 from outlast.agent.quiesce import Quiesce
-from outlast.agent.sources import survey_gpus
+from outlast.agent.sources import ask, survey_bus, survey_gpus
 from outlast.agent.telling import Teller
 from outlast.agent.waiting import news_or_time
 from outlast.health.catalogue import Catalogue, builtin
 from outlast.health.checks.gpu_presence import counted
 from outlast.health.sources.kernel_text import interesting
 from outlast.health.verdict import Judgement, JudgeState, Moment, judge, restore, to_bytes
+from outlast.health.verdict.broken import place_of
 from outlast.health.verdict.judge import Input
-from outlast.model.observation import KernelRecord
+from outlast.model.observation import KernelRecord, Survey
 from outlast.model.observation.agent_state import AgentStateSurvey
 from outlast.ports.clock import Clock
 from outlast.ports.cluster import Cluster, EventRecorder
@@ -86,6 +88,7 @@ class Agent:
         self._saved_s = 0.0
         self._forgotten = ""
         self._kept = AgentStateSurvey()
+        self._broken: dict[str, str] = {}
         self._started_s = clock.monotonic()
         self._state = self._restored()
         self.judgement: Judgement | None = None
@@ -93,7 +96,7 @@ class Agent:
 
     async def run(self) -> None:
         """Run until cancelled; an error in any loop ends all of them."""
-        self._judge([self._machine.facts(), self._pci.survey()])
+        self._judge([self._machine.facts(), survey_bus(self._pci)])
         loops = {
             "kernel log": self._follow_kernel_log(),
             "judge": self._judge_for_ever(),
@@ -144,17 +147,32 @@ class Agent:
         while True:
             await news_or_time(self._probe_pci, self._clock, self._options.poll_interval_s)
             self._inbox += [self._machine.facts(), self._kept]
-            self._deliver(self._pci.survey())
+            self._deliver(survey_bus(self._pci))
 
     async def _poll(self, source: Polled, probe: asyncio.Event) -> None:
         while True:
             if not source.asks_gpus:
-                self._deliver(await source.surveyor.survey(self._wanted()))
+                self._deliver(await self._asked(source))
             elif not self.quiesce.active:
                 with self.quiesce.asking(source.name):
-                    survey = await source.surveyor.survey(self._wanted())
+                    survey = await self._asked(source)
                 self._deliver(survey)
             await news_or_time(probe, self._clock, source.interval_s)
+
+    async def _asked(self, source: Polled) -> Survey:
+        """What a source says; of one whose own code fails: that it does, and the agent goes on."""
+        answer = await ask(source, self._wanted())
+        known = self._broken.pop(source.name, "")
+        if isinstance(answer, Exception):
+            self._broken[source.name] = place_of(answer)
+            if self._broken[source.name] != known:
+                log.error(
+                    "a source failed", node=self._options.node_name, source=source.name, exc_info=answer
+                )
+        if known or self._broken:
+            broken = tuple(f"{name} ({place})" for name, place in sorted(self._broken.items()))
+            self._kept = msgspec.structs.replace(self._kept, broken=broken)
+        return self._kept if isinstance(answer, Exception) else answer
 
     def _wanted(self) -> Wanted:
         pci, gpu = self._state.pci, self._state.gpu
@@ -239,7 +257,8 @@ class Agent:
     def _tell_kept(self, unsaved: str, now_s: float) -> None:
         """Whether the state outlives us is a reading like any other."""
         known = now_s - self._started_s < FORGOTTEN_SHOWN_S
-        survey = AgentStateSurvey(unsaved=unsaved, forgotten=self._forgotten if known else "")
+        forgotten = self._forgotten if known else ""
+        survey = msgspec.structs.replace(self._kept, unsaved=unsaved, forgotten=forgotten)
         if survey != self._kept:
             self._kept = survey
             self._deliver(survey)

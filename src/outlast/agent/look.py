@@ -14,12 +14,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from outlast.agent.sources import survey_gpus
+from outlast.agent.sources import ask, survey_bus, survey_gpus
 from outlast.health.catalogue import Catalogue
 from outlast.health.sources import kernel_text
 from outlast.health.sources.facts import DriverLoadedFact
 from outlast.health.sources.kernel_text import LineMemory
 from outlast.health.verdict import Judgement, Moment, Settings, judge, restore
+from outlast.health.verdict.broken import place_of
 from outlast.health.verdict.judge import Input
 from outlast.health.verdict.state import INITIALIZING_S, LevelState
 from outlast.model.health import FaultState
@@ -167,7 +168,7 @@ class Look:
 
     async def _poll(self, *, first: bool) -> None:
         self._polls += 1
-        pci = self._bus.survey()
+        pci = survey_bus(self._bus)
         self._report_pci(pci)
         self._judge([self._machine.facts(), pci])
         async with asyncio.TaskGroup() as group:
@@ -267,7 +268,10 @@ class Look:
 
     async def _ask(self, source: Polled) -> Survey | None:
         start_s = self._clock.monotonic()
-        survey = await self._within(lambda: source.surveyor.survey(self._wanted()))
+        survey = await self._within(lambda: ask(source, self._wanted()))
+        if isinstance(survey, Exception):
+            self._report(source.name, Seen.FAILED, f"asking it failed ({place_of(survey)})", start_s)
+            return None
         if survey is None:
             self._report(
                 source.name, Seen.FAILED, "no answer before the deadline of the whole check", start_s

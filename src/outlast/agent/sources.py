@@ -15,9 +15,10 @@ from outlast.adapters.linux.host import LinuxHost
 from outlast.adapters.linux.processes import ProcProcesses
 from outlast.adapters.linux.rdma import SysfsRdma
 from outlast.health.checks.gpu_presence import counted
-from outlast.model.observation import GpuSurvey, PciSurvey, SurveyProblem
+from outlast.health.verdict.broken import place_of
+from outlast.model.observation import GpuSurvey, PciSurvey, Survey, SurveyProblem
 from outlast.ports.clock import Clock
-from outlast.ports.node import GpuReader, Polled
+from outlast.ports.node import GpuReader, PciBus, Polled, Wanted
 
 RDMA_INTERVAL_S: Final = 30.0
 """Counters of EFA are commands to the device: no more often than this."""
@@ -81,6 +82,22 @@ def _dcgm(places: Places, clock: Clock) -> tuple[Polled, ...]:
     return tuple(polled)
 
 
+async def ask(source: Polled, wanted: Wanted) -> Survey | Exception:
+    """Its survey, or the error of a source that breaks its promise never to raise: nobody ends for it."""
+    try:
+        return await source.surveyor.survey(wanted)
+    except Exception as error:
+        return error
+
+
+def survey_bus(bus: PciBus) -> PciSurvey:
+    """The bus, unreadable when reading it fails in our own code."""
+    try:
+        return bus.survey()
+    except Exception as error:
+        return PciSurvey(readable=False, message=f"reading it failed ({place_of(error)})")
+
+
 async def survey_gpus(reader: GpuReader, pci: PciSurvey | None, *, closely: bool = False) -> GpuSurvey:
     """Ask NVML about the GPUs that the bus lists as ours; NVML's own list would hide a lost one.
 
@@ -93,7 +110,10 @@ async def survey_gpus(reader: GpuReader, pci: PciSurvey | None, *, closely: bool
         )
     addresses = tuple(counted(pci)) if pci is not None and pci.readable else ()
     if addresses:
-        return await reader.survey(addresses, closely=closely)
+        try:
+            return await reader.survey(addresses, closely=closely)
+        except Exception as error:
+            return GpuSurvey(problem=SurveyProblem.FAILED, message=f"asking NVML failed ({place_of(error)})")
     if pci is not None and pci.readable:
         return GpuSurvey(complete=True, message="there is no GPU to ask")
     return GpuSurvey(message="the PCI bus cannot be read, so nobody knows which GPUs to ask")

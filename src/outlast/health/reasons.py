@@ -501,7 +501,9 @@ REASON_TEXTS: Final[dict[Reason, ReasonText]] = {
         "GPUMonitorReady=Unknown", "The agent may not use the GPUs.", "Look at the agent's rights."
     ),
     Reason.DIAGNOSTICS_FAILED: ReasonText(
-        "GPUMonitorReady=Unknown", "NVML answered with an error.", "Look at the message."
+        "GPUMonitorReady=Unknown",
+        "NVML answered with an error, or a check of outlast failed by itself.",
+        "Look at the message; a check that fails is a bug of outlast: please report the message.",
     ),
     Reason.DCGM_DISAGREES: ReasonText(
         "GPUReady=Unknown, GPUFabricReady=Unknown",

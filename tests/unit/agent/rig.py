@@ -19,6 +19,7 @@ from outlast.model.cluster import NODES, Condition, Kind, KubernetesObject, Node
 from outlast.model.health import NODE_HEALTHS, NodeHealthStatus
 from outlast.model.names import AGENT_FIELD_MANAGER
 from outlast.ports.cluster import NotFound
+from outlast.ports.node import Polled
 from outlast.schema.crds import definitions
 from outlast.sim.apiserver import ApiServer
 from outlast.sim.node import FakeGpuReader, FakeKernelLog, FakeMachine, FakePciBus, Hardware, MemoryStateFile
@@ -52,6 +53,7 @@ class Rig:
     memory: MemoryStateFile
     options: Options
     quiesce_memory: MemoryStateFile = field(default_factory=MemoryStateFile)
+    polled: tuple[Polled, ...] = ()
     agents: list[Agent] = field(default_factory=list)
 
     def agent(self) -> Agent:
@@ -68,6 +70,7 @@ class Rig:
             rng=Random(1),
             options=self.options,
             quiesce_file=self.quiesce_memory,
+            polled=self.polled,
         )
         self.agents.append(made)
         return made

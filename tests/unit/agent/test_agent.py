@@ -10,7 +10,9 @@ import pytest
 from outlast.model.cluster import LEASES, NODES
 from outlast.model.health import NODE_HEALTHS, FaultClass, FaultState
 from outlast.model.names import GPU_FABRIC_READY, GPU_MONITOR_READY, GPU_READY, RDMA_READY
+from outlast.model.observation import HostSurvey, Survey
 from outlast.ports.cluster import Patch, PatchType
+from outlast.ports.node import Polled, Wanted
 from outlast.sim.apiserver.faults import Fault, Match
 from outlast.sim.node import MemoryStateFile
 from tests.unit.agent.rig import NAME, Rig, rig
@@ -358,3 +360,36 @@ async def test_a_bus_that_cannot_be_read_does_not_clear_a_hung_tool() -> None:
         assert agent.judgement is not None and not agent.judgement.state.pci.readable
         condition = await there.condition(GPU_MONITOR_READY)
         assert (condition.status, condition.reason) == ("False", "DiagnosticsHung")
+
+
+class _Breaks:
+    """A source with a bug of ours, until it is mended."""
+
+    def __init__(self) -> None:
+        self.mended = False
+        self.asked = 0
+
+    async def survey(self, wanted: Wanted) -> Survey:
+        self.asked += 1
+        if not self.mended:
+            raise AttributeError("a sentence from a device")
+        return HostSurvey()
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+async def test_a_source_that_fails_by_itself_ends_nothing() -> None:
+    """The agent goes on, asks it again, and takes back the monitor's word until it works."""
+    source = _Breaks()
+    async with rig() as there:
+        there.polled = (Polled(source, 1.0, "disks"),)
+        async with there.running():
+            said = await there.until_condition(GPU_MONITOR_READY, "Unknown", "DiagnosticsFailed")
+            assert "asking disks (AttributeError in test_agent.py line " in said.message
+            there.xid(3, 79)
+            await there.until_condition(GPU_READY, "False", "GpuFellOffBus")
+            asked = source.asked
+            source.mended = True
+            await there.until_condition(GPU_MONITOR_READY, "True")
+            assert source.asked > asked > 0

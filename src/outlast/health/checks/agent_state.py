@@ -9,6 +9,7 @@ from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.finding import Assessment, Note
+from outlast.health.reasons import Reason
 from outlast.model.health import Subsystem
 from outlast.model.observation.agent_state import AgentStateSurvey
 
@@ -25,8 +26,11 @@ def run(view: View) -> Assessment | None:
         texts.append(f"state cannot be saved ({survey.unsaved}): a restart reads the kernel log again")
     if survey.forgotten:
         texts.append(f"{survey.forgotten}: what an earlier agent knew may be forgotten")
-    notes = tuple(Note(subsystem=Subsystem.MONITOR, text=text) for text in texts)
-    return Assessment(check=NAME, notes=notes)
+    notes = [Note(subsystem=Subsystem.MONITOR, text=text) for text in texts]
+    if survey.broken:
+        text = f"asking {' and '.join(survey.broken)} failed, so something may be overlooked"
+        notes.append(Note(subsystem=Subsystem.MONITOR, text=text, doubt=Reason.DIAGNOSTICS_FAILED))
+    return Assessment(check=NAME, notes=tuple(notes))
 
 
 CHECK: Final = LevelCheck(NAME, "whether the agent's memory is kept", frozenset({AgentStateSurvey}), run)

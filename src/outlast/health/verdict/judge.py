@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from outlast.health.catalogue import Catalogue
-from outlast.health.verdict import repeats, report, vouching, wedge
+from outlast.health.verdict import broken, repeats, report, vouching, wedge
 from outlast.health.verdict.clearing import Ended, after_gap, after_poll, departed
 from outlast.health.verdict.events import absorb_record, next_due, release_due
 from outlast.health.verdict.levels import run_checks, take
@@ -56,7 +56,11 @@ def judge(state: JudgeState, inputs: Iterable[Input], now: Moment, catalogue: Ca
     before = state
     ended: list[Ended] = []
     for reading in inputs:
-        state, over = _absorb(state, reading, catalogue, now)
+        try:
+            state, over = _absorb(state, reading, catalogue, now)
+        except Exception as error:  # said, and nothing else ends for it
+            state = broken.failed(state, broken.name_of(reading), error)
+            continue
         ended += over
     state = release_due(state, now)
     state = repeats.unsuspected(state, now)
@@ -138,6 +142,7 @@ def _absorb(
             state, left = departed(state, catalogue) if isinstance(reading, GpuSurvey) else (state, ())
             state = run_checks(state, reading, catalogue, now)
             state, ended = after_poll(state, reading.source, catalogue, now)
+            state = broken.works(state, broken.name_of(reading))
             return state, (*left, *ended)
         case KernelLogGap():
             return after_gap(state, now), ()

@@ -12,7 +12,7 @@ from outlast.health.checks import LEVEL_CHECKS
 from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.counters import absorb
 from outlast.health.finding import Assessment
-from outlast.health.verdict import repeats, wedge
+from outlast.health.verdict import broken, repeats, wedge
 from outlast.health.verdict.faults import join_level
 from outlast.health.verdict.inventory import (
     expected,
@@ -90,7 +90,12 @@ def run_checks(state: JudgeState, survey: Survey, catalogue: Catalogue, now: Mom
     starting = msgspec.structs.replace(fresh, initializing=True) if late else fresh
     judged: list[tuple[LevelCheck, Assessment]] = []
     for check in checks:
-        assessment = check.run(fresh if _complete(state, check.name) else starting)
+        try:
+            assessment = check.run(fresh if _complete(state, check.name) else starting)
+        except Exception as error:  # what it would have found is unknown; the others go on
+            state = broken.failed(state, f"check {check.name}", error)
+            continue
+        state = broken.works(state, f"check {check.name}")
         if assessment is not None:
             judged.append((check, assessment))
     if not judged:

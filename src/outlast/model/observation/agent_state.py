@@ -15,3 +15,5 @@ class AgentStateSurvey(Survey, frozen=True, kw_only=True):
     """Why it cannot be saved now; empty while it can."""
     forgotten: str = ""
     """Why what an earlier process had saved could not be read, in whole or in part."""
+    broken: tuple[str, ...] = ()
+    """Sources whose code fails by itself, each with the place."""
