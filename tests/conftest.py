@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from tests import chromium as chromium_browser
 from tests.left_out import closing_line, in_ci, leave_out
@@ -29,6 +30,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests marked `root` need it."""
     if item.get_closest_marker("root") and os.geteuid() != 0:
         leave_out("the tests that need root", "run `make test` as root")
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Generator[None, None, None]:
+    """A command that runs inside a test sets up the log of its process, which is the next test's too."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")
