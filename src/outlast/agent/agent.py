@@ -7,8 +7,9 @@ is in one value, saved to disk before the log position, so a restart loses no fa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from random import Random
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -26,6 +27,7 @@ from outlast.agent.options import (
 )
 from outlast.agent.quiesce import Quiesce
 from outlast.agent.sources import ask, survey_bus, survey_gpus
+from outlast.agent.telemetry import SURVEY_LIMIT_S, Telemetry
 from outlast.agent.telling import Teller
 from outlast.agent.waiting import news_or_time
 from outlast.health.catalogue import Catalogue, builtin
@@ -41,6 +43,7 @@ from outlast.ports.cluster import Cluster, EventRecorder
 from outlast.ports.node import GpuReader, KernelLog, Machine, PciBus, Polled, StateFile, Wanted
 
 log = structlog.get_logger("outlast.agent")
+S = TypeVar("S", bound=Survey)
 
 
 class Agent:
@@ -74,9 +77,10 @@ class Agent:
         self._polled = [(source, asyncio.Event()) for source in polled]
         self._teller = Teller(options.node_name, clock, events)
         self._catalogue = catalogue if catalogue is not None else builtin()
-        self.conditions = ConditionPublisher(cluster, options, clock, rng)
-        self.node_health = NodeHealthPublisher(cluster, options, clock, rng)
-        self.lease = LeaseRenewer(cluster, options, clock, rng)
+        self.telemetry = Telemetry(clock)
+        self.conditions = ConditionPublisher(cluster, options, clock, rng, self.telemetry)
+        self.node_health = NodeHealthPublisher(cluster, options, clock, rng, self.telemetry)
+        self.lease = LeaseRenewer(cluster, options, clock, rng, self.telemetry)
         self._inbox: list[Input] = []
         self._mail = asyncio.Event()
         self._probe_gpu = asyncio.Event()
@@ -123,6 +127,7 @@ class Agent:
     async def _follow_kernel_log(self) -> None:
         async for item in self._kernel_log.records():
             self._save_due.set()
+            self.telemetry.heard(item)
             if isinstance(item, KernelRecord) and not interesting(item):
                 continue
             self._inbox.append(item)
@@ -136,27 +141,36 @@ class Agent:
         news = False
         while True:
             if self.quiesce.active:
-                survey = await self.quiesce.release(self._gpu_reader)
+                self._deliver(await self.quiesce.release(self._gpu_reader))
             else:
-                survey = await survey_gpus(self._gpu_reader, self._state.pci, closely=news)
-            self._deliver(survey)
+                asked = survey_gpus(self._gpu_reader, self._state.pci, closely=news)
+                survey = await self._timed("gpu poll", asked)
+                self.telemetry.leaked_workers = survey.leaked_workers
+                self._deliver(survey)
             wait_s = self.quiesce.wait_s(self._options.poll_interval_s)
+            self.telemetry.alive("gpu poll", wait_s + SURVEY_LIMIT_S)
             news = await news_or_time(self._probe_gpu, self._clock, wait_s)
 
     async def _poll_bus(self) -> None:
         while True:
             await news_or_time(self._probe_pci, self._clock, self._options.poll_interval_s)
             self._inbox += [self._machine.facts(), self._kept]
-            self._deliver(survey_bus(self._pci))
+            begun_s = self._clock.monotonic()
+            survey = survey_bus(self._pci)
+            self.telemetry.surveyed(survey, self._clock.monotonic() - begun_s)
+            self.telemetry.alive("pci poll", self._options.poll_interval_s + SURVEY_LIMIT_S)
+            self._deliver(survey)
 
     async def _poll(self, source: Polled, probe: asyncio.Event) -> None:
+        name = f"{source.name} poll"
         while True:
             if not source.asks_gpus:
-                self._deliver(await self._asked(source))
+                self._deliver(await self._timed(name, self._asked(source)))
             elif not self.quiesce.active:
                 with self.quiesce.asking(source.name):
-                    survey = await self._asked(source)
+                    survey = await self._timed(name, self._asked(source))
                 self._deliver(survey)
+            self.telemetry.alive(name, source.interval_s + SURVEY_LIMIT_S)
             await news_or_time(probe, self._clock, source.interval_s)
 
     async def _asked(self, source: Polled) -> Survey:
@@ -173,6 +187,13 @@ class Agent:
             broken = tuple(f"{name} ({place})" for name, place in sorted(self._broken.items()))
             self._kept = msgspec.structs.replace(self._kept, broken=broken)
         return self._kept if isinstance(answer, Exception) else answer
+
+    async def _timed(self, loop: str, survey: Awaitable[S]) -> S:
+        self.telemetry.alive(loop, SURVEY_LIMIT_S)
+        begun_s = self._clock.monotonic()
+        answer = await survey
+        self.telemetry.surveyed(answer, self._clock.monotonic() - begun_s)
+        return answer
 
     def _wanted(self) -> Wanted:
         pci, gpu = self._state.pci, self._state.gpu

@@ -16,6 +16,7 @@ import structlog
 
 from outlast.agent.options import JITTER, REASSERT_DELAY_S, WRITE_SPACING_S, Options
 from outlast.agent.patience import Patience
+from outlast.agent.telemetry import Telemetry
 from outlast.agent.waiting import news_or_time
 from outlast.model.cluster import NODES, Condition, Node
 from outlast.ports.clock import Clock
@@ -40,8 +41,11 @@ _COMPARED: Final = ("status", "reason", "message")
 class ConditionPublisher:
     """Keeps the Node's conditions level with what the judge says."""
 
-    def __init__(self, cluster: Cluster, options: Options, clock: Clock, rng: Random) -> None:
+    def __init__(
+        self, cluster: Cluster, options: Options, clock: Clock, rng: Random, telemetry: Telemetry
+    ) -> None:
         self._cluster = cluster
+        self._telemetry = telemetry
         self._options = options
         self._clock = clock
         self._rng = rng
@@ -53,6 +57,7 @@ class ConditionPublisher:
         self._node: Node | None = None
         self._heartbeat_due_s = 0.0
         self._recheck_s: float | None = None
+        self._news_s: float | None = None
         self.writes = 0
         self.on_node: Callable[[Node | None], None] = lambda _: None
         """Told of every sight of the own Node, and of its end."""
@@ -67,6 +72,7 @@ class ConditionPublisher:
         self._checked_at = checked_at
         if not _same(wanted, self._wanted):
             self._wanted = wanted
+            self._news_s = self._clock.monotonic() if self._news_s is None else self._news_s
             self._news.set()
 
     async def run(self) -> None:
@@ -81,6 +87,7 @@ class ConditionPublisher:
             except ClusterError as error:
                 if isinstance(error, Conflict | Invalid | NotFound):
                     self._node = None  # replaced under its name: read the new uid
+                self._telemetry.wrote("conditions", type(error).__name__)
                 await self._clock.sleep(patience.failed(error))
                 self._news.set()
             else:
@@ -152,6 +159,10 @@ class ConditionPublisher:
         )
         self._node, self._written = written, wanted
         self.writes += 1
+        self._telemetry.wrote("conditions", "ok")
+        if self._news_s is not None:
+            self._telemetry.published(self._clock.monotonic() - self._news_s)
+            self._news_s = None
         self._written_heartbeat = checked_at or self._clock.now()
         self._plan_heartbeat()
 

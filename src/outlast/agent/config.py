@@ -29,6 +29,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     application_rule: str = "shadow"
     dcgm: str = "auto"
     dcgm_exporter: str = ""
+    metrics_address: str = ""
 
     def to_json(self) -> str:
         """One line of JSON that `from_json` reads back."""

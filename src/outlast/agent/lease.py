@@ -10,6 +10,7 @@ from typing import Any
 
 from outlast.agent.options import JITTER, Options
 from outlast.agent.patience import Patience
+from outlast.agent.telemetry import Telemetry
 from outlast.model.cluster import LEASES
 from outlast.model.names import AGENT_LEASE_PREFIX
 from outlast.ports.clock import Clock
@@ -19,8 +20,11 @@ from outlast.ports.cluster import AlreadyExists, Cluster, ClusterError, NotFound
 class LeaseRenewer:
     """Renews this node's Lease for ever."""
 
-    def __init__(self, cluster: Cluster, options: Options, clock: Clock, rng: Random) -> None:
+    def __init__(
+        self, cluster: Cluster, options: Options, clock: Clock, rng: Random, telemetry: Telemetry
+    ) -> None:
         self._cluster = cluster
+        self._telemetry = telemetry
         self._options = options
         self._clock = clock
         self._rng = rng
@@ -33,9 +37,11 @@ class LeaseRenewer:
             try:
                 await self._renew()
             except ClusterError as error:
+                self._telemetry.wrote("lease", type(error).__name__)
                 await self._clock.sleep(patience.failed(error))
             else:
                 patience.succeeded()
+                self._telemetry.wrote("lease", "ok")
                 spread = 1 + JITTER * (2 * self._rng.random() - 1)
                 await self._clock.sleep(self._options.lease_renew_s * spread)
 

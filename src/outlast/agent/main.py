@@ -16,6 +16,7 @@ from outlast.adapters.kubernetes.access import Access
 from outlast.adapters.linux.machine import LinuxMachine
 from outlast.adapters.linux.pci import SysfsPciBus
 from outlast.adapters.linux.state_file import AtomicFile
+from outlast.adapters.metrics_page import parse_address
 from outlast.adapters.nvml.reader import NvmlReader
 from outlast.agent.agent import Agent
 from outlast.agent.config import Config
@@ -40,7 +41,9 @@ def run(config: Config) -> NoReturn:
     try:
         access = find_access(config.kubeconfig)
         catalogue = load(*config.catalogues)
-    except (KubeconfigError, CatalogueError) as error:
+        if config.metrics_address:
+            parse_address(config.metrics_address)
+    except (KubeconfigError, CatalogueError, ValueError) as error:
         raise StartError(str(error)) from error
     gc.collect()
     gc.freeze()  # imports live for ever; looking at them again at each collection costs time and pages
@@ -103,4 +106,8 @@ async def _serve(config: Config, access: Access, catalogue: Catalogue) -> None:
             ),
         )
         log.info("agent starts", node=config.node_name, version=outlast.__version__, boot_id=boot_id)
+        if config.metrics_address:
+            from outlast.agent.metrics import served
+
+            group.create_task(served(config.metrics_address, agent, clock).run(), name="metrics")
         group.create_task(agent.run(), name="agent")

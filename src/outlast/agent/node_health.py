@@ -16,6 +16,7 @@ import msgspec
 import outlast
 from outlast.agent.options import WRITE_SPACING_S, Options
 from outlast.agent.patience import Patience
+from outlast.agent.telemetry import Telemetry
 from outlast.agent.waiting import news_or_time
 from outlast.model.cluster import NODES
 from outlast.model.health import NODE_HEALTHS, NodeHealthStatus, QuiesceStatus
@@ -29,8 +30,11 @@ _QUIESCE_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(Qu
 class NodeHealthPublisher:
     """Keeps the NodeHealth object level with what the judge says."""
 
-    def __init__(self, cluster: Cluster, options: Options, clock: Clock, rng: Random) -> None:
+    def __init__(
+        self, cluster: Cluster, options: Options, clock: Clock, rng: Random, telemetry: Telemetry
+    ) -> None:
         self._cluster = cluster
+        self._telemetry = telemetry
         self._options = options
         self._clock = clock
         self._rng = rng
@@ -66,6 +70,7 @@ class NodeHealthPublisher:
                     await self._write()
             except ClusterError as error:
                 self._exists = self._exists and not isinstance(error, NotFound)
+                self._telemetry.wrote("nodehealth", type(error).__name__)
                 await self._clock.sleep(patience.failed(error))
                 self._news.set()
             else:
@@ -99,6 +104,7 @@ class NodeHealthPublisher:
             await self._create(name)
             await self._patch(name, wanted)
         self.writes += 1
+        self._telemetry.wrote("nodehealth", "ok")
 
     async def _create(self, name: str) -> None:
         with contextlib.suppress(AlreadyExists):

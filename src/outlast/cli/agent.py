@@ -40,6 +40,7 @@ def agent(
     trust_user_records: Annotated[bool, Parameter(env_var="OUTLAST_TRUST_USER_RECORDS")] = False,
     dcgm: Annotated[str, Parameter(env_var="OUTLAST_DCGM")] = "auto",
     dcgm_exporter: Annotated[str, Parameter(env_var="OUTLAST_DCGM_EXPORTER")] = "",
+    metrics_address: Annotated[str, Parameter(env_var="OUTLAST_METRICS_ADDRESS")] = "",
 ) -> None:
     """Watch this node and publish its health as node conditions, a NodeHealth object and a Lease.
 
@@ -84,6 +85,8 @@ def agent(
         engine. No engine is ever started, and no watch turned on.
     dcgm_exporter
         Address of dcgm-exporter's page on this node, such as http://localhost:9400/metrics.
+    metrics_address
+        HOST:PORT to serve /metrics (Prometheus) and /healthz on, such as :9477; default: nowhere.
     """
     if not node_name:
         raise UserError("the node's name is not known; set NODE_NAME or use --node-name.")
@@ -93,6 +96,13 @@ def agent(
         )
     if not dcgm or dcgm.startswith("-") or len(dcgm.split()) != 1:
         raise UserError(f"--dcgm wants auto, off or HOST:PORT, not {dcgm!r}.")
+    if metrics_address:
+        from outlast.adapters.metrics_page import parse_address
+
+        try:
+            parse_address(metrics_address)
+        except ValueError as error:
+            raise UserError(f"--metrics-address: {error}.") from error
     from outlast.agent.config import Config
 
     config = Config(
@@ -114,6 +124,7 @@ def agent(
         trust_user_records=trust_user_records,
         dcgm=dcgm,
         dcgm_exporter=dcgm_exporter,
+        metrics_address=metrics_address,
     )
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", "outlast.agent", config.to_json()])  # noqa: S606 - ourselves

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -17,7 +18,7 @@ from outlast.cli import UserError
 from outlast.model.names import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
-    from outlast.adapters.kubernetes import Access, LeaseTimes, QueuedEvents
+    from outlast.adapters.kubernetes import Access, LeaseTimes
     from outlast.controller.main import Controller
 
 
@@ -32,6 +33,7 @@ def controller(
     lease_duration: Annotated[float, Parameter(env_var="OUTLAST_LEASE_DURATION")] = 15.0,
     renew_deadline: Annotated[float, Parameter(env_var="OUTLAST_RENEW_DEADLINE")] = 10.0,
     retry_period: Annotated[float, Parameter(env_var="OUTLAST_RETRY_PERIOD")] = 2.0,
+    metrics_address: Annotated[str, Parameter(env_var="OUTLAST_METRICS_ADDRESS")] = "",
 ) -> int:
     """Decide what is to be done about sick nodes, and do what policies allow.
 
@@ -57,6 +59,8 @@ def controller(
         Seconds without a successful renewal after which the leader stops writing.
     retry_period
         Seconds between two tries to renew or to take over.
+    metrics_address
+        HOST:PORT to serve /metrics (Prometheus) and /healthz on, such as :9478; default: nowhere.
     """
     write_events_to_stderr()
     from outlast.adapters.kubernetes import KubeconfigError, LeaseTimes, find_access
@@ -68,12 +72,25 @@ def controller(
         raise UserError(str(error)) from error
     except ValueError as error:
         raise UserError(f"these election times cannot be safe together: {error}") from error
+    if metrics_address:
+        from outlast.adapters.metrics_page import parse_address
+
+        try:
+            parse_address(metrics_address)
+        except ValueError as error:
+            raise UserError(f"--metrics-address: {error}.") from error
     name = identity or f"{os.uname().nodename}-{os.getpid()}"
-    return asyncio.run(_run(access, name, namespace, repair_image, repair_command, times))
+    return asyncio.run(_run(access, name, namespace, repair_image, repair_command, times, metrics_address))
 
 
 async def _run(
-    access: Access, identity: str, namespace: str, image: str, command: str, times: LeaseTimes
+    access: Access,
+    identity: str,
+    namespace: str,
+    image: str,
+    command: str,
+    times: LeaseTimes,
+    metrics_address: str,
 ) -> int:
     from outlast.adapters.clock import SystemClock
     from outlast.adapters.kubernetes import KubernetesCluster, LeaderElection, QueuedEvents
@@ -101,18 +118,23 @@ async def _run(
             times=replace(times, request_deadline_s=cluster.request_deadline_s),
         )
         process = Controller(cluster, elector, recorder, clock, rng, options)
-        await _until_stopped(process, recorder)
+        also = [recorder.run()]
+        if metrics_address:
+            from outlast.controller.metrics import served
+
+            also.append(served(metrics_address, process, clock).run())
+        await _until_stopped(process, also)
     return 0
 
 
-async def _until_stopped(process: Controller, recorder: QueuedEvents) -> None:
+async def _until_stopped(process: Controller, also: list[Coroutine[Any, Any, None]]) -> None:
     """Run until SIGINT or SIGTERM; the lease is given back on the way out."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     async with asyncio.TaskGroup() as group:
-        work = [group.create_task(process.run()), group.create_task(recorder.run())]
+        work = [group.create_task(process.run()), *(group.create_task(other) for other in also)]
         await stopped.wait()
         for task in work:
             task.cancel()

@@ -74,6 +74,12 @@ class Controller:
             self.world, self.book, self.ledger, self._reconciler, self.queue, self._on_synced
         )
         self._failures: dict[str, int] = {}
+        self.activity = self._reconciler.activity
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica may write now."""
+        return self._elector.may_write()
 
     def _on_synced(self) -> None:
         if self.world.synced:
@@ -130,6 +136,7 @@ class Controller:
         return again_s
 
     def _back_off_s(self, name: str) -> float:
+        self.activity.failures += 1
         tries = self._failures[name] = self._failures.get(name, 0) + 1
         options = self._options
         longest_s: float = min(options.retry_max_s, options.retry_base_s * 2 ** min(tries - 1, 10))

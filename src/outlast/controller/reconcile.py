@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 import structlog
 
 from outlast.controller.fleet import FleetLedger, contribution
+from outlast.controller.metrics import Activity
 from outlast.controller.policies import NO_POLICY, PolicyBook, judge, selects
 from outlast.controller.queue import Lane
 from outlast.controller.steady import SteadyTime
@@ -67,6 +68,7 @@ class Reconciler:
         self._performer = performer
         self._time = time
         self._requeue = requeue
+        self.activity = Activity()
 
     async def reconcile(self, name: str, lane: Lane) -> float | None:
         """Seconds until the node has to be looked at again; None waits for a change.
@@ -205,6 +207,7 @@ class Reconciler:
         except NotFound:
             self._world.lost_incident(incident)
             return False
+        self.activity.wrote(incident.status, step.status)
         _log.info(
             "incident moved",
             node=incident.spec.node_name,
