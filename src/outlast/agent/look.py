@@ -129,7 +129,11 @@ class Look:
         self._reports: dict[str, SourceReport] = {}
         self._polls = 0
         self._state, problem = restore(
-            memory, self._facts.boot_id, self._facts.instance_type, settings, self._moment()
+            memory,
+            self._facts.boot_id,
+            self._facts.instance_type,
+            msgspec.structs.replace(settings, one_look=True),
+            self._moment(),
         )
         self._remembered = memory is not None and not problem
         # The judge counts from the agent's start, in doubt; here the machine's own start is known.

@@ -16,6 +16,17 @@ from outlast.model.health import FaultClass, Scope, Subsystem
 RANK_LAST = 20
 """Ranks run from 1 (the device is lost) to this (says nothing about a cause)."""
 
+POLL_SPACING_S = 15.0
+"""Usual seconds between two polls of NVML or the PCI bus; slower sources say their own with each level."""
+DETAIL_SPACING_S = 60.0
+"""The same for what NVML is asked about once a minute only."""
+SLOW_SPACING_S = 30.0
+"""RDMA devices and processes."""
+HOST_SPACING_S = 60.0
+"""Disks, file systems and tables of the kernel."""
+SPACING_SLACK = 0.8
+"""Polls that agree may be so much closer than usual; a burst of them is still one look."""
+
 
 class Role(StrEnum):
     """How an event takes part in a burst of events."""
@@ -133,10 +144,17 @@ class Level(Finding, frozen=True, kw_only=True):
     """Something that is so now."""
 
     polls: int = 1
-    """Polls in a row that must agree before it stands."""
+    """Polls in a row that must agree before it stands ..."""
+    spacing_s: float = POLL_SPACING_S
+    """... and the usual time between two of them: something new makes all sources look at once."""
     clean_polls: int = 2
     clean_span_s: float = 60.0
     """Good polls, and the time between the first and the last of them, before it is over."""
+
+    @property
+    def span_s(self) -> float:
+        """Seconds that lie at least between the first and the last poll that agree."""
+        return (self.polls - 1) * self.spacing_s * SPACING_SLACK
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):

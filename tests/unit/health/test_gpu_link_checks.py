@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from outlast.adapters.nvml.reader import DETAIL_INTERVAL_S
 from outlast.health.checks.fabric import troubles
 from outlast.model.health import FaultClass, Scope, Subsystem
 from tests.unit.health.builders import Scene
@@ -120,9 +121,9 @@ def links(scene: Scene, index: int, up: str) -> None:
 def test_a_link_that_stays_down_is_cured_by_a_reset(scene: Scene) -> None:
     """Three looks agree; all links up for ten minutes end it."""
     links(scene, 3, "1" * 17 + "0")
-    scene.poll(2)
+    scene.poll(2, every_s=DETAIL_INTERVAL_S)
     assert scene.status.faults == ()
-    scene.poll()
+    scene.poll(every_s=DETAIL_INTERVAL_S)
     assert (scene.fault.code, scene.fault.fault_class) == ("nvlink/down", FaultClass.RESET_CURES)
     assert "17 of 18 NVLinks up (down: 17)" in scene.fault.summary
     assert scene.says(Subsystem.FABRIC) == ("Faulty", "NvLinkDown")
@@ -138,7 +139,7 @@ def test_links_of_all_gpus_that_go_down_are_no_eight_bad_boards(scene: Scene) ->
     """One finding about the machine, and nobody is reset for it."""
     for index in range(8):
         links(scene, index, "0" * 18)
-    scene.poll(3)
+    scene.poll(3, every_s=DETAIL_INTERVAL_S)
     fault = scene.fault
     assert (fault.code, fault.scope, fault.fault_class) == ("nvlink/none", Scope.NODE, FaultClass.TRANSIENT)
     for index in range(8):

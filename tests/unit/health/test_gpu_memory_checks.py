@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from outlast.adapters.nvml.reader import DETAIL_INTERVAL_S
 from outlast.model.health import FaultClass
 from tests.unit.health.builders import Scene
 
@@ -147,7 +148,7 @@ def test_unrepairable_memory_ends_the_board_whatever_it_says_later() -> None:
     """Only the serial number leaving the machine ends it."""
     scene = Scene()
     scene.hardware.change_detail(scene.gpu(4), memory_unrepairable=True)
-    scene.poll(2)
+    scene.poll(2, every_s=DETAIL_INTERVAL_S)
     assert (scene.fault.code, scene.fault.fault_class) == ("repair/unrepairable", FaultClass.HARDWARE_GONE)
     scene.hardware.change_detail(scene.gpu(4), memory_unrepairable=False)
     scene.poll(20)

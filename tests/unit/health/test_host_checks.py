@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from outlast.agent.sources import HOST_INTERVAL_S
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import (
     AerTotals,
@@ -203,7 +204,7 @@ def test_a_file_system_that_its_errors_made_read_only_is_a_fault() -> None:
     """Keyed by the name that the kernel log gives the disk."""
     scene = Around()
     scene.host.turn_read_only("nvme0n1p1")
-    scene.look(2)
+    scene.look(2, after_s=HOST_INTERVAL_S)
     assert scene.says(HOST) == ("Faulty", "FilesystemReadOnly")
     assert scene.fault.device == "disk nvme0n1p1"
 
@@ -221,10 +222,10 @@ def test_a_file_system_that_is_read_only_on_purpose_is_none(
     disk = Filesystem(device="sdb1", mount_point="/data", kind=kind, errors=errors)
     if seen_writable:
         scene.host.filesystems["sdb1"] = disk
-        scene.look(2)
+        scene.look(2, after_s=HOST_INTERVAL_S)
     read_only = seen_writable is not None
     scene.host.filesystems["sdb1"] = msgspec.structs.replace(disk, read_only=read_only)
-    scene.look(10)
+    scene.look(10, after_s=HOST_INTERVAL_S)
     assert scene.codes == set()
 
 
@@ -232,12 +233,12 @@ def test_a_disk_that_the_kernel_gave_up_is_a_fault_and_one_that_left_is_not() ->
     """Volumes of a cloud come and go."""
     scene = Around()
     scene.host.controllers["nvme1"] = "live"
-    scene.look(2)
+    scene.look(2, after_s=HOST_INTERVAL_S)
     del scene.host.controllers["nvme1"]
-    scene.look(5)
+    scene.look(5, after_s=HOST_INTERVAL_S)
     assert scene.codes == set()
     scene.host.controllers["nvme0"] = "dead"
-    scene.look(2)
+    scene.look(2, after_s=HOST_INTERVAL_S)
     assert scene.says(HOST) == ("Faulty", "DiskFailed")
     assert scene.fault.device == "disk nvme0"
 
@@ -246,12 +247,12 @@ def test_a_disk_that_is_being_reset_has_its_time() -> None:
     """Five looks of a minute each."""
     scene = Around()
     scene.host.controllers["nvme0"] = "resetting"
-    scene.look(4)
+    scene.look(4, after_s=HOST_INTERVAL_S)
     assert scene.codes == set()
     scene.host.controllers["nvme0"] = "live"
-    scene.look(2)
+    scene.look(2, after_s=HOST_INTERVAL_S)
     scene.host.controllers["nvme0"] = "connecting"
-    scene.look(5)
+    scene.look(5, after_s=HOST_INTERVAL_S)
     assert scene.codes == {"host/disk-resetting"}
 
 
@@ -262,10 +263,10 @@ def test_a_full_table_of_the_kernel_is_a_fault_before_it_looks_like_another(tabl
     """From 95 %; from 80 % it is said."""
     scene = Around()
     setattr(scene.host, table, Fill(used=85, limit=100))
-    scene.look(3)
+    scene.look(3, after_s=HOST_INTERVAL_S)
     assert scene.codes == set()
     assert "is 80% full or more" in scene.verdict(HOST).message
     setattr(scene.host, table, Fill(used=96, limit=100))
-    scene.look(2)
+    scene.look(2, after_s=HOST_INTERVAL_S)
     assert scene.codes == {code}
     assert scene.says(HOST) == ("Faulty", "KernelTableFull")

@@ -11,7 +11,7 @@ from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.checks.wording import some
-from outlast.health.finding import Assessment, Level, Note, Proof
+from outlast.health.finding import SLOW_SPACING_S, Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import RdmaDevice, RdmaSurvey
@@ -99,6 +99,7 @@ def _silent(device: RdmaDevice) -> Level:
         rank=RANK,
         proof=Proof.LEVEL_GOOD,
         polls=SILENT_POLLS,
+        spacing_s=SLOW_SPACING_S,
         device=_key(device),
         source=RdmaSurvey.source,
         text=text,

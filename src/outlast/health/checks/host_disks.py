@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.finding import Assessment, Level, Proof
+from outlast.health.finding import HOST_SPACING_S, Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import DiskController, HostSurvey
@@ -49,6 +49,7 @@ def _level(controller: DiskController, code: str, text: str, polls: int) -> Leve
         rank=RANK,
         proof=Proof.LEVEL_GOOD,
         polls=polls,
+        spacing_s=HOST_SPACING_S,
         device=f"disk {controller.name}",
         source=HostSurvey.source,
         text=f"NVMe controller {controller.name} {text}; its state is {controller.state}",

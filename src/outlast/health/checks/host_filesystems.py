@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.finding import Assessment, Level, Proof
+from outlast.health.finding import HOST_SPACING_S, Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import Filesystem, HostSurvey
@@ -49,6 +49,7 @@ def _level(filesystem: Filesystem) -> Level:
         rank=RANK,
         proof=Proof.LEVEL_GOOD,
         polls=POLLS,
+        spacing_s=HOST_SPACING_S,
         device=f"disk {filesystem.device}",
         source=HostSurvey.source,
         text=text,

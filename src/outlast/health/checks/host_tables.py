@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.finding import Assessment, Level, Note, Proof
+from outlast.health.finding import HOST_SPACING_S, Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import Fill, HostSurvey
@@ -56,6 +56,7 @@ def _level(code: str, name: str, fill: Fill) -> Level:
         rank=RANK,
         proof=Proof.LEVEL_GOOD,
         polls=POLLS,
+        spacing_s=HOST_SPACING_S,
         device=name,
         source=HostSurvey.source,
         text=f"{name} holds {fill.used} of {fill.limit}",

@@ -9,7 +9,7 @@ from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.checks.gpus import assessment, finding, readable
-from outlast.health.finding import Assessment, Level, Note, Proof
+from outlast.health.finding import DETAIL_SPACING_S, Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Subsystem
 from outlast.model.observation import GpuDetail, GpuReading, GpuSurvey
@@ -52,6 +52,7 @@ def _level(gpu: GpuReading, detail: GpuDetail) -> Level | None:
             "has memory that cannot be repaired; replace the board",
             proof=Proof.HARDWARE_LEFT,
             polls=UNREPAIRABLE_POLLS,
+            spacing_s=DETAIL_SPACING_S,
         )
     for waits, code, reason, what in (
         (detail.bank_remap_pending, "remap/bank-pending", Reason.ROW_REMAP_PENDING, "replaces a memory bank"),

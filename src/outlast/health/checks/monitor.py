@@ -9,7 +9,7 @@ from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.checks.gpu_presence import counted
-from outlast.health.finding import RANK_LAST, Assessment, Level, Proof
+from outlast.health.finding import POLL_SPACING_S, RANK_LAST, SPACING_SLACK, Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import GpuSurvey, SurveyProblem
@@ -21,7 +21,8 @@ BLIND_POLLS: Final = 2
 DRIVER_MISSING_POLLS: Final = 120
 """At the default poll of 15 s: the 30 minutes that an upgrade of the driver may take."""
 CLEAN_SURVEYS: Final = 3
-"""Completed surveys in a row before a hung tool is trusted again."""
+"""Completed surveys in a row before a hung tool is trusted again; not three within a moment."""
+CLEAN_SPAN_S: Final = (CLEAN_SURVEYS - 1) * POLL_SPACING_S * SPACING_SLACK
 
 _HUNG: Final = frozenset({SurveyProblem.HUNG, SurveyProblem.TOO_MANY_LEAKED_WORKERS})
 _CRASHED: Final = frozenset({SurveyProblem.CRASHED, SurveyProblem.GARBAGE})
@@ -81,7 +82,7 @@ def _level(code: str, reason: Reason, text: str, summary: str, polls: int, gpu: 
         proof=Proof.LEVEL_GOOD,
         polls=polls,
         clean_polls=CLEAN_SURVEYS,
-        clean_span_s=0.0,
+        clean_span_s=CLEAN_SPAN_S,
         device=KEY,
         source=GpuSurvey.source,
         text=text if not gpu else f"{text} (GPU {gpu})",

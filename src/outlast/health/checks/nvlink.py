@@ -10,7 +10,7 @@ from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.checks.gpus import assessment, finding, known, of_node, peers, readable
-from outlast.health.finding import Assessment, Level
+from outlast.health.finding import DETAIL_SPACING_S, Assessment, Level
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Subsystem
 from outlast.model.observation import GpuReading, GpuSurvey
@@ -103,6 +103,7 @@ def _none(gpus: int) -> Level:
         f"No NVLink of any of the {gpus} GPUs is up",
         subsystem=Subsystem.FABRIC,
         polls=DOWN_POLLS,
+        spacing_s=DETAIL_SPACING_S,
     )
 
 
@@ -121,6 +122,7 @@ def _down(view: View, gpu: GpuReading, gpus: list[GpuReading]) -> Level | None:
         f"has {up} of {wanted} NVLinks up (down: {down or 'unknown'})",
         subsystem=Subsystem.FABRIC,
         polls=DOWN_POLLS,
+        spacing_s=DETAIL_SPACING_S,
         clean_span_s=DOWN_CLEAN_SPAN_S,
     )
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from outlast.health.checks.declaration import KnownPort, LevelCheck, View
 from outlast.health.checks.rdma_links import judged
-from outlast.health.finding import Assessment, Level, Note, Proof
+from outlast.health.finding import SLOW_SPACING_S, Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import RdmaSurvey
@@ -124,6 +124,7 @@ def _level(code: str, reason: Reason, port: KnownPort, text: str) -> Level:
         rank=RANK,
         proof=Proof.LEVEL_GOOD,
         polls=POLLS,
+        spacing_s=SLOW_SPACING_S,
         device=port.key,
         source=RdmaSurvey.source,
         text=text,

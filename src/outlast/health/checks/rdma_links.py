@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Final
 
 from outlast.health.checks.declaration import KnownPort, LevelCheck, View
-from outlast.health.finding import Assessment, Level, Note, Proof
+from outlast.health.finding import SLOW_SPACING_S, Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import LinkLayer, RdmaDevice, RdmaPort, RdmaSurvey
@@ -124,6 +124,7 @@ def _level(code: str, reason: Reason, port: KnownPort, text: str) -> Level:
         rank=RANK,
         proof=Proof.LEVEL_GOOD,
         polls=LINK_POLLS,
+        spacing_s=SLOW_SPACING_S,
         device=port.key,
         source=RdmaSurvey.source,
         text=text,

@@ -9,7 +9,7 @@ from typing import Final
 
 from outlast.health.checks.declaration import KnownPort, LevelCheck, View
 from outlast.health.checks.efa_presence import VM_DRIVER
-from outlast.health.finding import Assessment, Level, Proof
+from outlast.health.finding import SLOW_SPACING_S, Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import LinkLayer, PciSurvey, RdmaSurvey
@@ -72,6 +72,7 @@ def _level(code: str, reason: Reason, port: KnownPort, text: str, *, weak: bool 
         rank=RANK,
         proof=Proof.LEVEL_GOOD,
         polls=GONE_POLLS,
+        spacing_s=SLOW_SPACING_S,
         device=port.nic,
         source=RdmaSurvey.source,
         text=text,

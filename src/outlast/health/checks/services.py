@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.finding import Assessment, Level, Note, Proof
+from outlast.health.finding import SLOW_SPACING_S, Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import ProcessSurvey
@@ -51,6 +51,7 @@ def run(view: View) -> Assessment | None:
         rank=RANK,
         proof=Proof.LEVEL_GOOD,
         polls=DOWN_POLLS,
+        spacing_s=SLOW_SPACING_S,
         device=FABRIC_MANAGER,
         source=ProcessSurvey.source,
         text=text,

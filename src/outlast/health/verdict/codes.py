@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from outlast.health.finding import Event, Finding, Level, Proof
+from outlast.health.finding import POLL_SPACING_S, SPACING_SLACK, Event, Finding, Level, Proof
 from outlast.health.verdict.state import CODES_PER_FAULT_MAX, STRENGTH, FaultCode, JudgeState
 from outlast.model.health import FaultClass, Subsystem
 from outlast.model.observation import GpuSurvey, PciSurvey
@@ -52,7 +52,7 @@ def code_of(state: JudgeState, finding: Finding, check: str, source: str) -> Fau
     level = finding if isinstance(finding, Level) else None
     polls, span_s = CLEAN.get(finding.proof, (2, 60.0))
     if finding.code in AT_ONCE:
-        span_s = 0.0
+        span_s = POLL_SPACING_S * SPACING_SLACK
     blames_peer = isinstance(finding, Event) and finding.blames_peer
     notice = level is None and finding.code in AT_ONCE and _repair_is_read(state, finding.gpu)
     return FaultCode(

@@ -11,7 +11,7 @@ from outlast.health.catalogue import Catalogue
 from outlast.health.checks import LEVEL_CHECKS
 from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.counters import absorb
-from outlast.health.finding import Assessment
+from outlast.health.finding import Assessment, Level
 from outlast.health.verdict import broken, repeats, wedge
 from outlast.health.verdict.faults import join_level
 from outlast.health.verdict.inventory import (
@@ -26,6 +26,7 @@ from outlast.health.verdict.state import (
     CADENCE_MAX_S,
     CADENCE_MIN_S,
     SOURCES_MAX,
+    STALE_INTERVALS,
     JudgeState,
     LevelState,
     Moment,
@@ -109,7 +110,7 @@ def run_checks(state: JudgeState, survey: Survey, catalogue: Catalogue, now: Mom
         notes={**state.notes, **{check.name: assessment.notes for check, assessment in judged}},
     )
     for check, assessment in judged:
-        state = _count(state, assessment)
+        state = _count(state, assessment, survey.source, now)
         for entry in state.levels:
             if entry.check == assessment.check and entry.stands:
                 state = join_level(state, entry.level, check.name, survey.source, now)
@@ -155,10 +156,16 @@ def _complete(state: JudgeState, check: str) -> bool:
     return state.ports_complete if check.startswith("rdma") else state.efa_complete
 
 
-def _count(state: JudgeState, assessment: Assessment) -> JudgeState:
+def _count(state: JudgeState, assessment: Assessment, source: str, now: Moment) -> JudgeState:
     if not assessment.bad and all(entry.check != assessment.check for entry in state.levels):
         return state
-    before = {(e.level.code, e.level.key): e.polls for e in state.levels if e.check == assessment.check}
+    # What was seen before the source could judge nothing for long is no poll in a row with this one.
+    heard_s = STALE_INTERVALS * state.cadence.get(source, CADENCE_MIN_S)
+    before = {
+        (entry.level.code, entry.level.key): entry
+        for entry in state.levels
+        if entry.check == assessment.check and now.monotonic - entry.seen <= heard_s
+    }
     kept = [
         entry
         for entry in state.levels
@@ -166,11 +173,17 @@ def _count(state: JudgeState, assessment: Assessment) -> JudgeState:
         or (assessment.covers is not None and entry.level.key not in assessment.covers)
     ]
     fresh = [
-        LevelState(
-            assessment.check,
-            level,
-            min(before.get((level.code, level.key), 0) + 1, POLLS_COUNTED_MAX),
-        )
+        _counted(before.get((level.code, level.key)), assessment.check, level, state, now)
         for level in assessment.bad[:LEVELS_PER_CHECK_MAX]
     ]
     return msgspec.structs.replace(state, levels=(*kept, *fresh)[-LEVELS_MAX:])
+
+
+def _counted(
+    before: LevelState | None, check: str, level: Level, state: JudgeState, now: Moment
+) -> LevelState:
+    if state.settings.one_look:
+        level = msgspec.structs.replace(level, spacing_s=0.0)
+    if before is None:
+        return LevelState(check, level, 1, now.monotonic, now.monotonic)
+    return LevelState(check, level, min(before.polls + 1, POLLS_COUNTED_MAX), before.since, now.monotonic)

@@ -14,6 +14,7 @@ from outlast.health.checks.efa_presence import working
 from outlast.health.finding import PROOF_TEXT, Proof
 from outlast.health.reasons import Reason
 from outlast.health.verdict import ports, vouching
+from outlast.health.verdict.clearing import CLEAN_POLLS
 from outlast.health.verdict.inventory import expected
 from outlast.health.verdict.state import Answer, FaultCode, JudgeState, Moment, OpenFault, Standing, Suspicion
 from outlast.model.cluster import Condition
@@ -139,7 +140,8 @@ def _proof(code: FaultCode) -> str:
     text = PROOF_TEXT[code.proof]
     if code.proof is not Proof.LEVEL_GOOD or code.clean_polls <= 1:
         return text
-    apart = f"at least {code.clean_span_s:g} s apart" if code.clean_span_s else "in a row"
+    how = "at least {:g} s apart" if code.clean_polls <= CLEAN_POLLS else "over at least {:g} s"
+    apart = how.format(code.clean_span_s) if code.clean_span_s else "in a row"
     return f"{text} in {code.clean_polls} polls {apart}"
 
 

@@ -102,6 +102,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     application_rule: ApplicationRule = ApplicationRule.SHADOW
     trust_user_records: bool = False
     """For tests that write to /dev/kmsg, where user space cannot use the kernel's facility."""
+    one_look: bool = False
+    """Somebody waits for the answer: polls that agree count, however short the time between them."""
     note: str = ""
     """Said in the message of GPUMonitorReady, such as the privilege profile."""
 
@@ -287,16 +289,18 @@ class Unexplained(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class LevelState(msgspec.Struct, frozen=True):
-    """A level that holds now, and for how many polls."""
+    """A level that holds now, for how many polls in a row, and when the first and the newest were."""
 
     check: str
     level: Level
     polls: int
+    since: float
+    seen: float
 
     @property
     def stands(self) -> bool:
-        """Enough polls agree."""
-        return self.polls >= self.level.polls
+        """Enough polls agree, and not all of them within a moment."""
+        return self.polls >= self.level.polls and self.seen - self.since >= self.level.span_s
 
 
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
