@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,6 +26,9 @@ from typing import Any
 from tests.controlplane.installation import LEADER_LEASE, Installation
 from tests.controlplane.processes import Program, Reaper
 from tests.controlplane.wire import Wire
+from tests.dcgm import FakeDcgmi, recorded
+from tests.nvml import FakeNvml
+from tests.rdma_tree import RdmaTree
 
 from benchmarks import fleet
 from benchmarks.kernel_line import Box
@@ -28,6 +36,11 @@ from benchmarks.report import Row, Section
 
 Json = dict[str, Any]
 
+RDMA_DEVICES = 32
+SCRAPE_S = 15.0
+CHROOT = '#!/bin/sh\nroot=$1; program=$2; shift 2; exec "$root$program" "$@"\n'
+HELPERS = ("NVML worker", "outlast-files")
+SOURCES = ("NVML", "PCI", "RDMA", "processes", "host", "DCGM", "DCGM exporter")
 SETTLE_S = 30.0
 """After the agent has vouched for its node: caches are warm, the first writes are done."""
 IDLE_S = 90.0
@@ -42,6 +55,74 @@ STARTS = 15
 DEADLINE_S = 120.0
 COMMANDS = (("--version",), ("--help",), ("xid", "79"))
 WHY_SLOW = "; a verb loads the command-line parser, which --version and --help do without"
+
+
+class FullBox(Box):
+    """A machine with every source there is: EFA devices, DCGM with its exporter, metrics that are scraped."""
+
+    def __init__(self, installation: Installation, folder: Path, name: str, keeper: Reaper) -> None:
+        super().__init__(installation, folder, name, keeper)
+        rdma = RdmaTree(self._sysfs)
+        for number in range(RDMA_DEVICES):
+            rdma.add_efa(f"rdmap{number}s0", f"0000:{0xA0 + number // 8:02x}:{number % 8:02x}.0")
+        dcgmi = FakeDcgmi(self._folder)
+        there = self._folder / "usr/bin/dcgmi"
+        there.parent.mkdir(parents=True)
+        there.write_text(f'#!/bin/sh\nexec {dcgmi.path} "$@"\n')
+        there.chmod(0o755)
+        programs = self._folder / "programs"
+        programs.mkdir()
+        # The fake machine has no shell of its own that the fake tool could run with.
+        (programs / "chroot").write_text(
+            '#!/bin/sh\nroot=$1; program=$2; shift 2; exec "$root$program" "$@"\n'
+        )
+        (programs / "chroot").chmod(0o755)
+        self._environment["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        self._exporter = ThreadingHTTPServer(("127.0.0.1", 0), _ExporterPage)
+        threading.Thread(target=self._exporter.serve_forever, daemon=True).start()
+        self._argv += ["--dcgm-exporter", f"http://127.0.0.1:{self._exporter.server_port}/metrics"]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.metrics_port = free.getsockname()[1]
+        self._argv += ["--metrics-address", f"127.0.0.1:{self.metrics_port}", "--proc-root", "/proc"]
+
+    def scrape(self) -> str:
+        """What Prometheus would read."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as page:
+            return str(page.read().decode())
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.down()
+        self._exporter.shutdown()
+        self._exporter.server_close()
+
+
+def exporter_page() -> bytes:
+    """What dcgm-exporter says of the machine: the recorded lines of one good GPU, for each of ours."""
+    lines = recorded("exporter-h100.prom").decode().splitlines()
+    good = [line for line in lines if 'gpu="1"' in line]
+    page = [line for line in lines if line.startswith("#")]
+    for number in range(fleet.GPUS):
+        address = f"0000{FakeNvml.address(number)}".upper()
+        for line in good:
+            placed = re.sub(r'pci_bus_id="[^"]*"', f'pci_bus_id="{address}"', line)
+            named = re.sub(r'UUID="[^"]*"', f'UUID="GPU-{number:08x}"', placed)
+            page.append(named.replace('gpu="1"', f'gpu="{number}"'))
+    return "\n".join(page).encode() + b"\n"
+
+
+class _ExporterPage(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = exporter_page()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Not into the report."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +142,16 @@ def run() -> Section:
         # Without the controller-manager, which has no part in it: it would treat each new Node for minutes.
         fleet.installed(controllers=False) as installation,
     ):
-        agent, worker = _agent(installation, Path(folder), keeper)
+        agent, helpers = _agent(installation, Path(folder), keeper)
         controller = asyncio.run(_controller(installation, Path(folder), keeper))
     return Section(
         name="footprint",
         title="What it costs to run",
         method=(
             f"Agent: a machine with {fleet.GPUS} GPUs whose NVML is a C library of our own behind NVIDIA's "
-            "Python bindings, production defaults, a kubeconfig in JSON so that no YAML parser is loaded "
+            f"Python bindings, {RDMA_DEVICES} EFA devices in a /sys tree, a scripted dcgmi, a served page of "
+            "dcgm-exporter, the /proc of this machine, metrics scraped every "
+            f"{SCRAPE_S:.0f} s; production defaults, a kubeconfig in JSON so that no YAML parser is loaded "
             "(as with a pod's service account, which was not measured; in YAML it is about 1 MB more); "
             f"looked at {SETTLE_S + IDLE_S:.0f} s after it vouched for its node, processor time over the "
             f"last {IDLE_S:.0f} s. Controller: mode Enforce, elected, on a real kube-apiserver with "
@@ -76,7 +159,7 @@ def run() -> Section:
             f"and as many Leases; looked at {CONTROLLER_SETTLE_S:.0f} s after it led, then left alone for "
             f"{CONTROLLER_IDLE_S:.0f} s. Start: median of {STARTS} processes."
         ),
-        rows=(*_agent_rows(agent, worker), *_controller_rows(controller), *_start_rows()),
+        rows=(*_agent_rows(agent, helpers), *_controller_rows(controller), *_start_rows()),
     )
 
 
@@ -95,29 +178,55 @@ def _wait(program: Program, ready: Callable[[], bool]) -> None:
 # -- agent --------------------------------------------------------------------------------------
 
 
-def _agent(installation: Installation, folder: Path, keeper: Reaper) -> tuple[Usage, Usage]:
-    """The agent, and the worker process that talks to the driver for it."""
+def _agent(installation: Installation, folder: Path, keeper: Reaper) -> tuple[Usage, dict[str, Usage]]:
+    """The agent, and by name the helper processes that do for it what may hang."""
     installation.admin.request("POST", fleet.NODES, fleet.node(0, "agent"))
     name = fleet.node(0, "agent")["metadata"]["name"]
-    box = Box(installation, folder, name, keeper)
+    box = FullBox(installation, folder, name, keeper)
     box.boot()
     assert box.agent is not None
     try:
         _wait(box.agent, lambda: _vouched(installation, name))
-        time.sleep(SETTLE_S)
-        workers = fleet.children(box.agent.pid)
-        if len(workers) != 1:
-            raise RuntimeError(f"the agent should have one worker, it has {len(workers)}")
-        worker_s, begun_s = fleet.cpu_s(workers[0]), time.monotonic()
-        agent = _usage(box.agent.pid, IDLE_S)
-        worker_percent = 100 * (fleet.cpu_s(workers[0]) - worker_s) / (time.monotonic() - begun_s)
-        worker = Usage(fleet.memory_mb(workers[0]), fleet.peak_mb(workers[0]), worker_percent)
+        _wait(box.agent, lambda: _all_sources_answer(box))
+        _settle(box, SETTLE_S)
+        helpers = {_process_name(pid): pid for pid in fleet.children(box.agent.pid)}
+        if set(helpers) != set(HELPERS):
+            raise RuntimeError(f"the agent should have the helpers {HELPERS}, it has {sorted(helpers)}")
+        before_s = {name: fleet.cpu_s(pid) for name, pid in helpers.items()}
+        own_s, begun_s = fleet.cpu_s(box.agent.pid, with_dead_children=True), time.monotonic()
+        _settle(box, IDLE_S)
+        took_s = time.monotonic() - begun_s
+
+        def usage(pid: int, used_s: float) -> Usage:
+            return Usage(fleet.memory_mb(pid), fleet.peak_mb(pid), 100 * used_s / took_s)
+
+        agent = usage(box.agent.pid, fleet.cpu_s(box.agent.pid, with_dead_children=True) - own_s)
+        used = {name: usage(pid, fleet.cpu_s(pid) - before_s[name]) for name, pid in helpers.items()}
     finally:
-        box.down()
+        box.close()
     # The policy of the controller's part would rule it too.
     installation.admin.request("DELETE", f"{fleet.NODES}/{name}")
     installation.admin.request("DELETE", f"{fleet.HEALTHS}/{name}")
-    return agent, worker
+    return agent, used
+
+
+def _settle(box: FullBox, seconds: float) -> None:
+    """Let time pass, scraped as in a cluster."""
+    until_s = time.monotonic() + seconds
+    while (left_s := until_s - time.monotonic()) > 0:
+        box.scrape()
+        time.sleep(min(SCRAPE_S, left_s))
+
+
+def _all_sources_answer(box: FullBox) -> bool:
+    text = box.scrape()
+    return all(f'outlast_survey_duration_seconds_count{{source="{source}"}}' in text for source in SOURCES)
+
+
+def _process_name(pid: int) -> str:
+    name = Path(f"/proc/{pid}/comm").read_text().strip()
+    words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return "NVML worker" if b"nvml/worker.py" in words else name
 
 
 def _vouched(installation: Installation, name: str) -> bool:
@@ -125,28 +234,33 @@ def _vouched(installation: Installation, name: str) -> bool:
     return any(c["type"] == "GPUReady" and c["status"] == "True" for c in conditions)
 
 
-def _agent_rows(agent: Usage, worker: Usage) -> tuple[Row, ...]:
+def _agent_rows(agent: Usage, helpers: dict[str, Usage]) -> tuple[Row, ...]:
     rss_mb = agent.memory["rss"]
-    percent = agent.percent + worker.percent
+    percent = agent.percent + sum(helper.percent for helper in helpers.values())
+    parts = [f"agent {agent.percent:.2f} % with the tools that it started"]
+    parts += [f"{name} {helper.percent:.2f} %" for name, helper in sorted(helpers.items())]
     return (
         Row(
-            "agent, resident memory",
+            "agent with all sources on, resident memory",
             f"{rss_mb:.1f} MB",
             f"< {AGENT_GOAL_MB} MB",
             rss_mb < AGENT_GOAL_MB,
             f"PSS {agent.memory['pss']:.1f} MB, peak {agent.peak_mb:.1f} MB",
         ),
-        Row(
-            "its NVML worker, resident memory",
-            f"{worker.memory['rss']:.1f} MB",
-            note=f"PSS {worker.memory['pss']:.1f} MB; apart, so that a hung driver takes only it",
+        *(
+            Row(
+                f"its helper {name}, resident memory",
+                f"{helper.memory['rss']:.1f} MB",
+                note=f"PSS {helper.memory['pss']:.1f} MB; apart, so that what hangs takes only it",
+            )
+            for name, helper in sorted(helpers.items())
         ),
         Row(
-            "agent and worker, idle processor time",
+            "agent and helpers, idle processor time",
             f"{percent:.2f} % of a core",
             f"< {AGENT_GOAL_PERCENT} %",
             percent < AGENT_GOAL_PERCENT,
-            f"agent {agent.percent:.2f} %, worker {worker.percent:.2f} %",
+            ", ".join(parts),
         ),
     )
 

@@ -65,6 +65,7 @@ class Box:
         self._sysfs = FakeSysfs(self._folder)
         for address in self._nvml.addresses():
             self._sysfs.add_gpu(address)
+        self._environment = dict(self._nvml.environment)
         self._kernel = -1
         config = installation.agent(self.name).write_kubeconfig(self._folder / "kubeconfig")
         # As JSON: like in a pod, which has a service account, no YAML is loaded.
@@ -88,7 +89,7 @@ class Box:
         arguments = [*self._argv, "--state-dir", str(state)]
         log = self._folder / "agent.log"
         self.agent = fleet.outlast_process(
-            f"agent of {self.name}", arguments, log, self._keeper, self._nvml.environment
+            f"agent of {self.name}", arguments, log, self._keeper, self._environment
         )
         self.agent.start()
 

@@ -20,11 +20,14 @@ Json = dict[str, Any]
 WAIT_S = 40.0
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 GPU = {"nvidia.com/gpu.present": "true"}
-PROFILES = ("workloads/agent.yaml", "unprivileged/agent.yaml")
+PARTS = ("crds", "rights", "workloads")
+PROFILES = (".", "unprivileged")
+"""Both are the whole installation, to be applied with -k; the first has the default profile."""
 
 FILES = sorted(
     str(path.relative_to(MANIFESTS))
-    for path in MANIFESTS.rglob("*.yaml")
+    for part in PARTS
+    for path in (MANIFESTS / part).glob("*.yaml")
     if path.name != "kustomization.yaml"
 )
 
@@ -49,44 +52,99 @@ def test_the_server_takes_it_to_the_letter(installation: Installation, file: str
     )
 
 
-def test_the_kustomization_holds_every_manifest_but_the_other_profile(kubectl: Path) -> None:
-    """`kubectl apply -k deploy/` is the whole installation: all resources, profile A of the agent."""
-    listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
-    there = {
-        str(path.relative_to(MANIFESTS))
-        for folder in ("crds", "rights", "workloads")
-        for path in (MANIFESTS / folder).glob("*.yaml")
-    }
-    assert set(listed) == there
-    built = subprocess.run(
-        [kubectl, "kustomize", MANIFESTS], capture_output=True, text=True, check=True, timeout=30
+def built(kubectl: Path, profile: str) -> dict[tuple[str, str], Json]:
+    """What `kubectl apply -k` would apply."""
+    text = subprocess.run(
+        [kubectl, "kustomize", MANIFESTS / profile], capture_output=True, text=True, check=True, timeout=30
     ).stdout
-    written = [document for file in sorted(there) for document in documents(file)]
-    assert sum(d is not None for d in yaml.safe_load_all(built)) == len(written)
+    found = [d for d in yaml.safe_load_all(text) if d]
+    assert len({(d["kind"], d["metadata"]["name"]) for d in found}) <= len(found)
+    return {(d["kind"], f"{d['metadata'].get('namespace', '')}/{d['metadata']['name']}"): d for d in found}
 
 
-def test_the_agent_profiles_differ_in_privilege_only() -> None:
-    """Profile B is profile A with fewer rights and without the host's kernel-log device."""
-    (a,), (b,) = documents(PROFILES[0]), documents(PROFILES[1])
+def agent_of(kubectl: Path, profile: str) -> Json:
+    return built(kubectl, profile)["DaemonSet", f"{NAMESPACE}/outlast-agent"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_kustomization_is_the_whole_installation(kubectl: Path, profile: str) -> None:
+    """Every manifest of crds, rights and workloads, once."""
+    written = {
+        (d["kind"], f"{d['metadata'].get('namespace', '')}/{d['metadata']['name']}")
+        for f in FILES
+        for d in documents(f)
+    }
+    assert set(built(kubectl, profile)) == written
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_server_takes_each_installation_to_the_letter(
+    installation: Installation, kubectl: Path, profile: str
+) -> None:
+    """Built as `apply -k` builds it, patches and all: no unknown field, no warning."""
+    text = yaml.safe_dump_all(built(kubectl, profile).values())
+    arguments = ("apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")
+    installation.plane.kubectl(*arguments, stdin=text)
+
+
+def test_the_agent_profiles_differ_in_privilege_only(kubectl: Path) -> None:
+    """Profile B is profile A with fewer rights, and with another way to the kernel log."""
+    a, b = (agent_of(kubectl, profile) for profile in PROFILES)
     pod_a, pod_b = a["spec"]["template"]["spec"], b["spec"]["template"]["spec"]
     (main_a,), (main_b,) = pod_a["containers"], pod_b["containers"]
-    assert main_a.pop("securityContext")["privileged"] is True
-    context = main_b.pop("securityContext")
-    assert context["capabilities"] == {"drop": ["ALL"], "add": ["SYSLOG", "SYS_PTRACE"]}
-    assert "privileged" not in context
+    assert main_a.pop("securityContext") == {
+        "privileged": True,
+        "runAsUser": 0,
+        "readOnlyRootFilesystem": True,
+    }
+    assert main_b.pop("securityContext") == {
+        "allowPrivilegeEscalation": False,
+        "runAsUser": 0,
+        "readOnlyRootFilesystem": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "capabilities": {"drop": ["ALL"], "add": ["SYSLOG", "SYS_PTRACE"]},
+    }
+    notes = []
     for main in (main_a, main_b):
-        main["env"] = [e for e in main["env"] if e["name"] != "OUTLAST_NOTE"]
+        values = {e["name"]: e.get("value") for e in main["env"]}
+        notes.append((values["OUTLAST_NOTE"], values.get("OUTLAST_KERNEL_LOG")))
+        apart = ("OUTLAST_NOTE", "OUTLAST_KERNEL_LOG")
+        main["env"] = sorted((e for e in main["env"] if e["name"] not in apart), key=lambda e: e["name"])
+    assert notes == [
+        ("privilege profile A", None),
+        ("privilege profile B (unprivileged)", "syslog"),
+    ]
     main_a["volumeMounts"] = [m for m in main_a["volumeMounts"] if m["name"] != "kmsg"]
     pod_a["volumes"] = [v for v in pod_a["volumes"] if v["name"] != "kmsg"]
     assert a == b
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_agent_writes_to_its_own_folder_only_and_is_restarted_for_no_hung_driver(
+    kubectl: Path, profile: str
+) -> None:
+    """Every mount but its state and /tmp is read-only, and there is no liveness probe."""
+    pod = agent_of(kubectl, profile)["spec"]["template"]["spec"]
+    (main,) = pod["containers"]
+    writable = {m["mountPath"] for m in main["volumeMounts"] if not m.get("readOnly")}
+    assert writable == {"/var/lib/outlast", "/tmp"}
+    assert pod["hostPID"] is True
+    assert "livenessProbe" not in main
+    assert main["readinessProbe"]["httpGet"]["path"] == "/healthz"
+    described = (Path(outlast.__file__).parents[2] / "docs/mechanisms/rights.md").read_text()
+    assert all(f"`{m['mountPath']}`" in described for m in main["volumeMounts"])
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_every_gpu_node_gets_an_agent_however_sick(installation: Installation, profile: str) -> None:
+async def test_every_gpu_node_gets_an_agent_however_sick(
+    installation: Installation, kubectl: Path, tmp_path: Path, profile: str
+) -> None:
     """Cordoned and tainted GPU nodes too; nodes without GPUs get none. Its token writes its own node only."""
     admin, plane = installation.admin, installation.plane
-    path = str(MANIFESTS / profile)
+    path = str(tmp_path / "agent.yaml")
+    text = yaml.safe_dump(await asyncio.to_thread(agent_of, kubectl, profile))
+    await asyncio.to_thread((tmp_path / "agent.yaml").write_text, text)
     sick = ({"key": "outlast.test/sick", "effect": "NoExecute"},)
     async with Kubelets(admin) as kubelets:
         await kubelets.add("manifest-gpu", labels=GPU)
@@ -168,7 +226,7 @@ def test_the_manifests_and_the_code_use_the_same_names() -> None:
 
 def test_one_image_runs_everything() -> None:
     """Agent, controller and repair Jobs are one program in one version; changing one image changes all."""
-    files = (*PROFILES, "workloads/controller.yaml")
+    files = ("workloads/agent.yaml", "workloads/controller.yaml")
     workloads = [d for f in files for d in documents(f) if d["kind"] in ("DaemonSet", "Deployment")]
     containers = [c for d in workloads for c in d["spec"]["template"]["spec"]["containers"]]
     repair = [e["value"] for c in containers for e in c["env"] if e["name"] == "OUTLAST_REPAIR_IMAGE"]
@@ -179,10 +237,10 @@ def test_one_image_runs_everything() -> None:
 def test_the_environment_in_the_manifests_is_the_one_the_verbs_read() -> None:
     """A variable that nobody reads is a setting that does nothing."""
     verbs = Path(outlast.__file__).parent / "cli"
-    for file in (*PROFILES, "workloads/controller.yaml"):
+    for file in ("workloads/agent.yaml", "unprivileged/agent-patch.yaml", "workloads/controller.yaml"):
         workload = documents(file)[0]
         (container,) = workload["spec"]["template"]["spec"]["containers"]
-        source = (verbs / f"{container['args'][0]}.py").read_text()
+        source = (verbs / f"{container['name']}.py").read_text()
         for variable in container["env"]:
             name = variable["name"]
             assert name.startswith("NVIDIA_") or f'env_var="{name}"' in source, f"{file}: {name}"

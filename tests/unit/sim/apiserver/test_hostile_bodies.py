@@ -48,7 +48,7 @@ def fresh() -> tuple[Store, Controllers]:
     """A store with our custom kinds, a node and a pod."""
     store = Store(lambda: datetime(2026, 1, 1, tzinfo=UTC))
     controllers = Controllers(store)
-    for path in sorted(CRDS.glob("*.yaml")):
+    for path in sorted(CRDS.glob("*.outlast.dev.yaml")):
         store.create(CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(path.read_text()))
     store.create(NODES, {"metadata": {"name": "n"}})
     spec = {"containers": [{"name": "c", "image": "i:1"}], "nodeName": "n"}
