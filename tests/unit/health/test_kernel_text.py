@@ -19,6 +19,7 @@ from outlast.health.sources.facts import (
     GspFact,
     HungTaskFact,
     InitFailedFact,
+    LineFact,
     OffBusFact,
     ProbeFailedFact,
     SxidFact,
@@ -129,6 +130,78 @@ def test_the_three_forms_of_the_off_bus_text_are_one_fact() -> None:
         assert isinstance(fact, OffBusFact)
         assert fact.address == "0000:b3:00.0"
     assert pieces[:2] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.",
+        "NVRM: GPU at 0000:b3:00.0 has fallen off the bus.",
+        "NVRM: GPU at PCI:0000:b3:00: GPU has fallen off the bus.",
+    ],
+)
+def test_drivers_of_every_age_say_that_a_gpu_is_off_the_bus(printed: str) -> None:
+    """Old ones put the address and the words in one sentence."""
+    fact = fact_of(printed)
+    assert isinstance(fact, OffBusFact)
+    assert fact.address == "0000:b3:00.0"
+
+
+def facts_of(*texts: str) -> list[Fact]:
+    """The facts in lines that follow each other."""
+    memory, found = LineMemory(), []
+    for number, text in enumerate(texts):
+        fact, memory = read(record(text, number, number * 1000), memory)
+        found += [fact] if fact is not None else []
+    return found
+
+
+UNSUPPORTED = (
+    "NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:1d01)",
+    "NVRM: installed in this system is not supported by open",
+    "NVRM: nvidia.ko because it does not include the required GPU",
+)
+FAILED = "NVRM: The NVIDIA probe routine failed for 1 device(s)."
+FAILED_TWICE = "NVRM: The NVIDIA probe routine failed for 2 device(s)."
+LOADED = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build"
+
+
+def test_a_card_that_the_driver_does_not_support_has_not_failed() -> None:
+    """A display card beside the GPUs fails each start of the driver and breaks nothing."""
+    assert [type(fact) for fact in facts_of(*UNSUPPORTED, FAILED)] == [LineFact, LineFact]
+    assert [type(fact) for fact in facts_of("\n".join(UNSUPPORTED), FAILED)] == [LineFact, LineFact]
+    [_, failed] = facts_of(*UNSUPPORTED, FAILED_TWICE)
+    assert isinstance(failed, ProbeFailedFact)
+    assert failed.devices == 1
+
+
+def test_what_a_driver_does_not_support_is_asked_again_of_the_next() -> None:
+    """Another driver is loaded: a start that fails now has another cause."""
+    told = facts_of(*UNSUPPORTED, FAILED, LOADED, FAILED)
+    assert [type(fact) for fact in told] == [LineFact, LineFact, DriverLoadedFact, ProbeFailedFact]
+    start = "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x22:0x56:894)"
+    assert [type(fact) for fact in facts_of(*UNSUPPORTED, start)] == [LineFact, LineFact]
+    assert [type(fact) for fact in facts_of(*UNSUPPORTED, LOADED, start)][-1] is InitFailedFact
+    other = start.replace("0000:01", "0000:41")
+    assert [type(fact) for fact in facts_of(*UNSUPPORTED, other)][-1] is InitFailedFact
+
+
+def test_a_disk_that_may_be_pulled_out_condemns_no_machine() -> None:
+    """Its errors count as those of any passing device, until its name is given to a fixed disk."""
+    stick = "sd 6:0:0:0: [sdc] Attached SCSI removable disk"
+    fixed = "sd 6:0:0:0: [sdc] Attached SCSI disk"
+    broken = (
+        "EXT4-fs (sdc1): Remounting filesystem read-only",
+        "I/O error, dev sdc, sector 2048 op 0x1:(WRITE)",
+    )
+    volume = ["storage/read-only-volume", "storage/io-error-passing"]
+    own = ["storage/read-only", "storage/io-error"]
+    kinds = [fact.kind for fact in facts_of(stick, *broken) if isinstance(fact, LineFact)]
+    assert kinds == volume
+    kinds = [fact.kind for fact in facts_of(stick, fixed, *broken) if isinstance(fact, LineFact)]
+    assert kinds == own
+    kinds = [fact.kind for fact in facts_of(*broken) if isinstance(fact, LineFact)]
+    assert kinds == own
 
 
 def test_an_off_bus_text_without_its_end_is_forgotten() -> None:

@@ -42,6 +42,7 @@ STACK_RECORDS_MAX: Final = 64
 STACK_SPAN_US: Final = 5_000_000
 """The kernel prints the stack of a stuck task right behind its name."""
 RECOVERY_RECORDS_MAX: Final = 64
+REMOVABLE_MAX: Final = 16
 RECOVERY_SPAN_US: Final = 60_000_000
 """Linux waits up to a minute for a reset device before it gives it up."""
 
@@ -142,6 +143,10 @@ def _fact(record: KernelRecord, line: Line, start: int, memory: LineMemory) -> t
         return None, memory
     text = record.text[start : start + FACT_TEXT_MAX].rstrip()
     kind = line.kind
+    if kind in (storage.REMOVABLE, storage.FIXED):
+        return None, _attached(line, memory)
+    if line.device in memory.removable:
+        kind = storage.when_removable(kind)
     if kind == "task/hung":
         if _TOOLS.fullmatch(line.subject):
             return _hung(record, line.subject, text), memory
@@ -169,6 +174,14 @@ def _fact(record: KernelRecord, line: Line, start: int, memory: LineMemory) -> t
         occurrences=line.occurrences,
     )
     return fact, memory
+
+
+def _attached(line: Line, memory: LineMemory) -> LineMemory:
+    """The kernel gives a name again to whatever comes next."""
+    removable = tuple(disk for disk in memory.removable if disk != line.device)
+    if line.kind == storage.REMOVABLE:
+        removable = (*removable, line.device)[-REMOVABLE_MAX:]
+    return msgspec.structs.replace(memory, removable=removable)
 
 
 def _after_fatal(record: KernelRecord, line: Line, memory: LineMemory) -> tuple[str, LineMemory]:

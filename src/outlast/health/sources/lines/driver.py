@@ -31,9 +31,12 @@ TEXT_MAX: Final = 2048
 OFF_BUS_RECORDS_MAX: Final = 4
 """In line-wise logs the off-bus text is three records of the driver; others may come in between."""
 OFF_BUS_SPAN_US: Final = 10_000_000
+UNSUPPORTED_MAX: Final = 16
 
-_OFF_BUS_SHORT: Final = re.compile(rf"\bGPU (?:at )?{ADDRESS}: GPU has fallen off the bus")
+_OFF_BUS_SHORT: Final = re.compile(rf"\bGPU (?:at )?{ADDRESS}:? (?:GPU )?has fallen off the bus")
 _OFF_BUS_START: Final = re.compile(rf"The NVIDIA GPU {ADDRESS}")
+_UNSUPPORTED: Final = re.compile(r"\b(?:is not supported by|requires use of)\b")
+"""A card for display or of another age, or a kernel module of the other kind: nothing broke."""
 _INIT: Final = re.compile(rf"GPU {ADDRESS}: (?:RmInitAdapter failed|rm_init_adapter failed)")
 _PROBE: Final = re.compile(r"NVIDIA probe routine failed for (-?\d{1,3}) device")
 _GSP: Final = re.compile(
@@ -60,12 +63,16 @@ class LineMemory(msgspec.Struct, frozen=True):
     address: str = ""
     """GPU of an off-bus text whose end has not come yet."""
     records_left: int = 0
+    unsupported: tuple[str, ...] = ()
+    """GPUs that the driver said it does not support, since it was last loaded."""
     task: str = ""
     """A task said to be stuck, whose kernel stack may follow."""
     task_records_left: int = 0
     port: str = ""
     """Where a fatal PCIe error has just been reported; whether it was recovered from may follow."""
     port_records_left: int = 0
+    removable: tuple[str, ...] = ()
+    """Disks that may be pulled out."""
     at_us: int = 0
     """Kernel time of the newest of these."""
 
@@ -83,6 +90,8 @@ def read(record: KernelRecord, text: str, memory: LineMemory) -> tuple[Fact | No
         address = pci_address(*found.groups())
         if "fallen off the bus" in text:
             return OffBusFact(address=address, **where), _without_gpu(memory)
+        if _UNSUPPORTED.search(text):
+            return _unsupported(address, memory, where)
         return None, msgspec.structs.replace(
             memory, address=address, records_left=OFF_BUS_RECORDS_MAX, at_us=record.timestamp_us
         )
@@ -90,12 +99,40 @@ def read(record: KernelRecord, text: str, memory: LineMemory) -> tuple[Fact | No
         late = not 0 <= record.timestamp_us - memory.at_us <= OFF_BUS_SPAN_US
         if not late and "fallen off the bus" in text:
             return OffBusFact(address=memory.address, **where), _without_gpu(memory)
+        if not late and _UNSUPPORTED.search(text):
+            return _unsupported(memory.address, memory, where)
         left = memory.records_left - 1
         if late or left <= 0:
             memory = _without_gpu(memory)
         else:
             memory = msgspec.structs.replace(memory, records_left=left)
-    return _plain(text, where), memory
+    fact = _plain(text, where)
+    return (fact, memory) if not memory.unsupported else _excused(fact, memory, where)
+
+
+def _unsupported(address: str, memory: LineMemory, where: dict[str, Any]) -> tuple[Fact, LineMemory]:
+    """A GPU that fails to start from now on does so because of its kind."""
+    others = tuple(other for other in memory.unsupported if other != address)
+    memory = msgspec.structs.replace(_without_gpu(memory), unsupported=(*others, address)[-UNSUPPORTED_MAX:])
+    return LineFact(kind="driver/unsupported", gpu=address, **where), memory
+
+
+def _excused(fact: Fact | None, memory: LineMemory, where: dict[str, Any]) -> tuple[Fact | None, LineMemory]:
+    """A failed start of what the driver does not support is no fault of hardware."""
+    match fact:
+        case InitFailedFact() if fact.address in memory.unsupported:
+            return LineFact(kind="driver/unsupported", gpu=fact.address, **where), memory
+        case ProbeFailedFact():
+            # The driver counts all of them, and says of which kind they are before it does.
+            left = fact.devices - len(memory.unsupported)
+            memory = msgspec.structs.replace(memory, unsupported=())
+            if left <= 0:
+                return LineFact(kind="driver/unsupported", **where), memory
+            return msgspec.structs.replace(fact, devices=left), memory
+        case DriverLoadedFact():
+            return fact, msgspec.structs.replace(memory, unsupported=())
+        case _:
+            return fact, memory
 
 
 def _without_gpu(memory: LineMemory) -> LineMemory:

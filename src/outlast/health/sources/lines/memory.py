@@ -75,7 +75,9 @@ def page(text: str) -> Line | None:
     found = _PAGE.search(text)
     if found is None:
         return None
-    kind = "memory/page-not-recovered" if found["result"] == "Failed" else "memory/page-lost"
+    # A page hit again was done without when it was hit first.
+    lost = found["result"] == "Failed" and "already" not in found["page"]
+    kind = "memory/page-not-recovered" if lost else "memory/page-lost"
     return Line(kind=kind, start=found.start(), subject=(found["task"] or found["page"] or "")[:SUBJECT_MAX])
 
 

@@ -30,7 +30,7 @@ _DPC: Final = re.compile(
     rf"{_WHO}DPC: (?:unmasked uncorrectable|ERR_(?:NON)?FATAL|RP PIO|software trigger|Data Link Layer Link)"
 )
 _GONE: Final = re.compile(
-    rf"{_WHO}(?:pciehp: )?Slot\((?P<slot>[^)\s]{{1,16}})\): (?:Link Down|Card not present)"
+    rf"{_WHO}(?:pciehp: )?Slot\((?P<slot>[^)\s]{{1,16}})\): (?:Link Down(?!/Up ignored)|Card not present)"
 )
 _INACCESSIBLE: Final = re.compile(
     rf"{_WHO}(?:Unable to|[Cc]an't|can't) change power state from D3\w{{0,4}} to D0[ ,(]{{1,2}}"

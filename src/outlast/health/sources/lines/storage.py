@@ -1,7 +1,8 @@
 """Disks and file systems: controllers that time out or are given up, failed reads, file systems that stopped.
 
 Formats of drivers/nvme/host, block/, fs/buffer.c, fs/ext4, fs/xfs, fs/btrfs. What goes read-only on a
-network, loop or mapped device says nothing about a disk of this machine.
+network, loop or mapped device says nothing about a disk of this machine, and neither does one on a disk
+without partitions: that is how volumes of a cluster come and go.
 """
 
 from __future__ import annotations
@@ -11,9 +12,20 @@ from typing import Final
 
 from outlast.health.sources.lines import START, Line, rule
 
+REMOVABLE: Final = "storage/attached-removable"
+FIXED: Final = "storage/attached"
+"""Only remembered: no line of the catalogue."""
+_WHEN_REMOVABLE: Final = {
+    "storage/read-only": "storage/read-only-volume",
+    "storage/fs-error": "storage/io-error-passing",
+    "storage/io-error": "storage/io-error-passing",
+}
 _NAME: Final = r"[A-Za-z][\w!.-]{0,31}"
 _NVME: Final = re.compile(rf"{START}nvme (?P<disk>nvme\d{{1,4}}): (?P<said>.{{1,160}})")
-_GIVEN_UP: Final = re.compile(r"(?:Disabling device after reset failure|Removing after probe failure)\b")
+_GIVEN_UP: Final = re.compile(
+    r"(?:Disabling device after reset failure|Removing after probe failure(?! status: (?:0|-16)(?!\d)))\b"
+)
+"""Status 0 and -16 (busy): it was being removed already, as a volume that is detached."""
 _DOWN: Final = re.compile(
     r"(?:controller is down; will reset|Device not ready; aborting|frozen state error detected"
     r"|Device shutdown incomplete)"
@@ -51,16 +63,13 @@ _RAID: Final = re.compile(
     rf"{START}(?:md: )?md/raid\w{{0,4}}:(?P<array>md[\w-]{{1,16}}): Disk failure on (?P<member>{_NAME}), "
     r"(?P<end>failing array)?"
 )
-_REAL: Final = re.compile(
-    r"(?:nvme\d+(?:c\d+)?n\d+|sd[a-z]{1,3}|xvd[a-z]{1,2}|vd[a-z]{1,2}|hd[a-z]|md\d+)(?:p?\d+)?"
-)
 _WHOLE: Final = re.compile(r"(nvme\d+)(?:c\d+)?n\d+(?:p\d+)?|(?:((?:s|v|xv|h)d[a-z]{1,3})|(md\d+)p?)\d*")
+_OWN: Final = re.compile(r"nvme\d+(?:c\d+)?n\d+p\d+|(?:s|v|xv|h)d[a-z]{1,3}\d+|md\d+(?:p\d+)?")
+"""What the machine itself was installed on: partitions and arrays."""
+_ATTACHED: Final = re.compile(
+    rf"{START}sd [\d:]{{7,32}}: \[(?P<disk>sd[a-z]{{1,3}})\] Attached SCSI (?P<removable>removable )?disk\b"
+)
 _PASSING: Final = re.compile(r"(?:sr|fd|loop|zram|nbd|rbd|ram|drbd|scd)\d")
-
-
-def is_disk(name: str) -> bool:
-    """Whether a name is a disk, or a partition of one, that the machine itself has."""
-    return _REAL.fullmatch(name) is not None
 
 
 def whole(name: str) -> str:
@@ -74,7 +83,7 @@ def _disk(name: str) -> str:
 
 
 def _stopped(fs: str, found: re.Match[str], disk: str) -> Line:
-    kind = "storage/read-only" if is_disk(disk) else "storage/read-only-volume"
+    kind = "storage/read-only" if _OWN.fullmatch(disk) else "storage/read-only-volume"
     return Line(kind=kind, start=found.start(), device=_disk(disk), subject=f"{fs} on {disk}" if disk else fs)
 
 
@@ -154,6 +163,20 @@ def raid(text: str) -> Line | None:
     return Line(kind=kind, start=found.start(), device=f"disk {found['array']}", subject=found["member"])
 
 
+def attached(text: str) -> Line | None:
+    """A disk that came, and whether it may be pulled out."""
+    found = _ATTACHED.search(text)
+    if found is None:
+        return None
+    kind = REMOVABLE if found["removable"] else FIXED
+    return Line(kind=kind, start=found.start(), device=_disk(found["disk"]))
+
+
+def when_removable(kind: str) -> str:
+    """What a kind is worth on a disk that anybody may pull out."""
+    return _WHEN_REMOVABLE.get(kind, kind)
+
+
 RULES: Final = (
     rule("nvme nvme", "nvme", nvme),
     rule("I/O Error (sct", "I/O", nvme),
@@ -164,4 +187,5 @@ RULES: Final = (
     rule("I/O error", "I/O", io_error),
     rule("Disk failure on ", "Disk", raid),
     rule(" error, dev ", "error,", io_error),
+    rule("] Attached SCSI ", "Attached", attached),
 )
