@@ -7,6 +7,7 @@ or a cyclopts `app` when it has sub-commands.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -21,6 +22,8 @@ EXIT_USAGE: Final = 2
 """The user asked for something that cannot be done as asked."""
 EXIT_UNKNOWN: Final = 3
 """It could not be told."""
+EXIT_PIPE: Final = 128 + 13
+"""As of a program that SIGPIPE ended: its reader went away."""
 
 
 class UserError(Exception):
@@ -69,7 +72,13 @@ _EXAMPLE: Final = "outlast xid 79"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the `outlast` command; never returns."""
-    sys.exit(run(sys.argv[1:] if argv is None else list(argv)))
+    try:
+        code = run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()
+    except BrokenPipeError:  # Whoever reads the output may stop early, as `head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_PIPE
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

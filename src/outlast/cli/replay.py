@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,14 +41,14 @@ def replay(
     """Judge recorded kernel logs: which faults they show, what led to them, what a policy would have done.
 
     Reads dmesg in all its forms, /dev/kmsg, journalctl (also -o json), syslog; plain, gzip, xz or bzip2.
-    Exit code 0: no fault. 1: faults were found. 2: wrong usage. 3: nothing could be read as a log.
+    Exit code 0: no fault. 1: faults were found. 2: wrong usage. 3: none, but not all could be read as a log.
 
     Example: journalctl -k -o json | outlast replay -
     """
     from outlast.cli import replay_page
     from outlast.health.catalogue import CatalogueError, load
     from outlast.health.replay import Replay
-    from outlast.health.sources.facts import normalise
+    from outlast.health.sources.facts import ADDRESS, normalise
 
     if wrong := [name for name in files if name.startswith("-") and name != "-"]:
         raise UserError(f"there is no option {wrong[0][:40]}; see `outlast replay --help`.")
@@ -58,13 +59,16 @@ def replay(
     except CatalogueError as error:
         raise UserError(f"{error}.") from error
     ruling = replay_page.read_policy(policy)
+    wanted = normalise(gpu)
+    if gpu and not re.fullmatch(ADDRESS, wanted):
+        raise UserError(f"--gpu {gpu[:40]!r} is no PCI address; write it as 0000:65:00.0.")
     judged = Replay(catalogue, since=_moment(since))
     logs = _open(files)
     for log in logs:
         _read(log, judged)
     report = judged.report()
     if gpu:
-        report = replay_page.only(report, normalise(gpu))
+        report = replay_page.only(report, wanted)
     _print(replay_page.as_json(report, ruling) if json else replay_page.as_text(report, ruling))
     return _exit_code(report)
 
@@ -78,9 +82,11 @@ def _print(text: str) -> None:
 
 
 def _exit_code(report: Report) -> int:
+    from outlast.cli import replay_page
+
     if report.faults:
         return EXIT_FAULT
-    if not any(file.is_log for file in report.files):
+    if replay_page.unread(report) or not any(file.is_log for file in report.files):
         return EXIT_UNKNOWN
     return EXIT_OK
 

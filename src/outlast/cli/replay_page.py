@@ -84,6 +84,11 @@ def only(report: Report, gpu: str) -> Report:
     )
 
 
+def unread(report: Report) -> bool:
+    """Whether something of the logs could not be read, so that silence in them says less."""
+    return any(file.size_bytes and file.note for file in report.files)
+
+
 def as_json(report: Report, policy: RemediationPolicySpec) -> str:
     """One document with a version; fields as in docs/replay.md."""
     document = msgspec.to_builtins(report)
@@ -109,7 +114,8 @@ def _summary(report: Report) -> Iterator[str]:
     if not faults and not any(file.is_log for file in report.files):
         yield "Nothing could be read as a log."
     elif not faults:
-        yield "No fault of the machine."
+        missing = unread(report)
+        yield f"No fault of the machine{' in what could be read' if missing else ''}."
     else:
         what = f"{len(faults)} fault{_s(faults)}"
         classes = [c for c in reversed(FaultClass) if any(f.fault_class == c for f in faults)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import outlast
-from outlast.cli import VERBS, Verb, run
+from outlast.cli import EXIT_PIPE, VERBS, Verb, run
 
 START_S = 0.15
 
@@ -102,3 +103,20 @@ def test_xid_reads_the_users_catalogue(tmp_path: Path, capsys: pytest.CaptureFix
     file.write_text("nonsense\n")
     assert run(["xid", "999", "--catalogue", str(file)]) == 2
     assert "xid.csv" in capsys.readouterr().err
+
+
+def test_a_reader_that_stops_early_sees_no_traceback() -> None:
+    """`outlast xid 145 | head -1` ends quietly, as a program that SIGPIPE ended."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "outlast", "xid", "145"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+
+    assert (ended.returncode, ended.stderr) == (EXIT_PIPE, b"")

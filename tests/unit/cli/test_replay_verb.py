@@ -240,3 +240,19 @@ def test_text_of_a_log_cannot_command_the_terminal(
 
     assert "\x1b" not in out
     assert "\u202e" not in out
+
+
+def test_silence_in_half_a_log_is_not_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is missing may hold the fault: the words and the exit code say that it was not read."""
+    path = tmp_path / "kern.log.gz"
+    path.write_bytes(gzip.compress(CALM * 3)[:-8])
+
+    assert run(["replay", str(path)]) == 3
+    assert "No fault of the machine in what could be read." in capsys.readouterr().out
+
+
+def test_a_gpu_that_is_no_address_is_refused(faulty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else nothing would match it, and that would read as good news."""
+    assert run(["replay", "--gpu", "3", str(faulty)]) == 2
+    assert "--gpu '3' is no PCI address; write it as 0000:65:00.0." in capsys.readouterr().err
+    assert run(["replay", "--gpu", "00000000:02:00.0", str(faulty)]) == 1
