@@ -333,8 +333,9 @@ def _own_words(survey: Survey) -> tuple[Seen, str]:
     """How a source speaks of itself: its problem or message, where it has one."""
     problem = getattr(survey, "problem", None)
     message = str(getattr(survey, "message", "") or problem or "")
-    failed = bool(problem) or getattr(survey, "readable", True) is False
-    return (Seen.FAILED, message or "could not be read") if failed else (Seen.READ, message)
+    if problem or getattr(survey, "readable", True) is False:
+        return Seen.FAILED, message or "could not be read"
+    return (Seen.PARTLY, message) if message else (Seen.READ, "")
 
 
 def _count(number: int, noun: str) -> str:

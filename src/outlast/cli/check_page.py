@@ -112,7 +112,7 @@ def page(
         verdict=verdict,
         exit_code=_exit_code(verdict, fail_on_unknown=fail_on_unknown),
         headline=_headline(verdict, gpus, subsystems, faults, untested, found),
-        advice=_advice(verdict, gpus, subsystems, faults, untested),
+        advice=_advice(verdict, gpus, subsystems, faults, untested, found),
         gpus=gpus,
         subsystems=subsystems,
         faults=faults,
@@ -200,6 +200,7 @@ def _advice(
     subsystems: Sequence[SubsystemRow],
     faults: Sequence[FaultRow],
     untested: Mapping[str, str],
+    found: Found,
 ) -> str:
     if verdict is Verdict.HEALTHY:
         return "Nothing to do."
@@ -209,6 +210,8 @@ def _advice(
             return f"Place no new work here and check again. {opened[0].advice}"
         return opened[0].advice if opened else advice_of(_worst(subsystems, Verdict.FAULTY).reason)
     if not gpus:
+        if found.pci is not None and not found.pci.readable:
+            return "Look at the sources below; `--host-root` says where this machine's /sys is mounted."
         return advice_of(Reason.NO_GPU_FOUND)
     reasons = [row.reason for row in gpus if row.verdict is Verdict.UNKNOWN]
     if any(row.what.startswith(UNTESTED) for row in gpus):
