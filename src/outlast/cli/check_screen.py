@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from outlast.agent.look import Seen
 from outlast.cli.check_page import CheckPage
 from outlast.cli.check_rows import FaultRow
-from outlast.cli.plain_text import plain
 from outlast.model.health import FaultState, Verdict
 from outlast.model.observation.active import Outcome
+from outlast.model.plain_text import plain
 from outlast.web.wording import span
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from outlast.cli import EXIT_OK, EXIT_UNKNOWN, UserError
-from outlast.cli.plain_text import plain as printable
 from outlast.health.catalogue import CATALOGUE_VERSION, Catalogue, CatalogueError, Urgency, load
 from outlast.health.catalogue.nvswitch import SwitchVerdict
 from outlast.health.finding import PROOF_TEXT, Event, Proof, Role
 from outlast.health.reasons import REASON_TEXTS, Reason
 from outlast.model.health import FaultClass, Subsystem
+from outlast.model.plain_text import plain as printable
 from outlast.model.policy import Rung
 
 if TYPE_CHECKING:

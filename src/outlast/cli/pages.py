@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from outlast.cli.plain_text import plain
+from outlast.model.plain_text import plain
 from outlast.remediation.page import ExplainPage, Line, State
 from outlast.web.views.fleet import Headline
 from outlast.web.views.incidents import Row

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from outlast.cli import UserError
-from outlast.cli.plain_text import plain
 from outlast.health.finding import Role
 from outlast.health.replay.story import Entry, FaultStory, Report, Tally, Where
 from outlast.model.health import FaultClass
+from outlast.model.plain_text import plain
 from outlast.model.policy import Mode, RemediationPolicy, RemediationPolicySpec
 from outlast.remediation.decide.ladder import executable, ladder_for, policy_problems, remarks
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from outlast.cli.pages import incident_table, print_explanation
-from outlast.cli.plain_text import plain
+from outlast.model.plain_text import plain
 from outlast.remediation.page import ExplainPage, Line, State
 from outlast.web.views.incidents import Row
 

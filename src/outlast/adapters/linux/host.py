@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from outlast.model.observation import DiskController, Filesystem, Fill, HostSurvey
+from outlast.model.plain_text import plain
 from outlast.ports.node import Wanted
 
 MOUNTS_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -144,5 +145,4 @@ def _read_all(path: Path, limit_bytes: int) -> str:
 
 def _unescaped(text: str) -> str:
     """mountinfo writes a space as \\040; what people read of it is printable."""
-    plain = _ESCAPE.sub(lambda found: chr(int(found.group(1), 8)), text)
-    return "".join(letter if letter.isprintable() else "?" for letter in plain)
+    return plain(_ESCAPE.sub(lambda found: chr(int(found.group(1), 8)), text))

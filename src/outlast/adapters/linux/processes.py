@@ -20,6 +20,7 @@ from outlast.adapters.linux.guarded_files import GuardedFiles, ReadFailed, ReadH
 from outlast.adapters.nvml.worker import PROCESS_NAME as NVML_WORKER
 from outlast.model.observation import ProcessOwner, ProcessSurvey, StuckTask, Witness
 from outlast.model.observation.processes import COMM_MAX, HOST_ENGINE, SERVICES
+from outlast.model.plain_text import plain
 from outlast.ports.clock import Clock
 from outlast.ports.node import Wanted
 
@@ -176,7 +177,7 @@ class ProcProcesses:
                     StuckTask(
                         pid=process.pid,
                         tid=key[1],
-                        name=_plain(process.name),
+                        name=plain(process.name),
                         asleep_s=now_s - sleeper.since_s,
                         witness=sleeper.witness,
                         zombie=process.state in "ZX",
@@ -299,11 +300,6 @@ class ProcProcesses:
             return ""
         finally:
             os.close(fd)
-
-
-def _plain(name: str) -> str:
-    """A program may call itself anything; what people read is printable."""
-    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def _parsed(text: str) -> _Process | None:

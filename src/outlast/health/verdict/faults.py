@@ -30,6 +30,7 @@ from outlast.model.health import (
     FaultState,
     GpuIdentity,
 )
+from outlast.model.plain_text import plain
 
 EVIDENCE_PER_CODE_MAX: Final = 2
 ECHOES_MAX: Final = 16
@@ -317,7 +318,9 @@ def _fault_id(state: JudgeState, finding: Finding) -> str:
 def _evidence(finding: Finding, now: Moment) -> Evidence:
     replayed = isinstance(finding, Event) and finding.replayed
     text = f"(replayed) {finding.text}" if replayed else finding.text
-    return Evidence(at=now.wall, source=finding.source, text=" ".join(text.split())[:EVIDENCE_TEXT_MAX])
+    return Evidence(
+        at=now.wall, source=finding.source, text=plain(" ".join(text.split()))[:EVIDENCE_TEXT_MAX]
+    )
 
 
 def identity(state: JudgeState, address: str, instance: int | None = None) -> GpuIdentity:

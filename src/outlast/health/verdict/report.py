@@ -21,6 +21,7 @@ from outlast.model.cluster import Condition
 from outlast.model.health import (
     FAULTS_MAX,
     MESSAGE_MAX,
+    REASON_MAX,
     Fault,
     FaultClass,
     FaultState,
@@ -30,6 +31,7 @@ from outlast.model.health import (
     SubsystemVerdict,
     Verdict,
 )
+from outlast.model.plain_text import plain
 
 NOTES_SHOWN_MAX: Final = 3
 """Notes in the message of one verdict; the rest is counted."""
@@ -55,7 +57,7 @@ def verdicts(
                 subsystem=subsystem,
                 verdict=verdict,
                 reason=reason,
-                message=message[:MESSAGE_MAX],
+                message=plain(message)[:MESSAGE_MAX],
                 since=since,
             )
         )
@@ -122,13 +124,13 @@ def published_fault(fault: OpenFault) -> Fault:
         fault_class=fault.fault_class,
         subsystem=root.subsystem,
         scope=root.scope,
-        summary=summary[:MESSAGE_MAX],
+        summary=plain(summary)[:MESSAGE_MAX],
         opened_at=fault.opened_at,
         last_seen_at=fault.last_seen_at,
         boot_id=fault.boot_id,
         state=fault.state,
         gpu=gpu,
-        device=fault.device,
+        device=plain(fault.device)[:REASON_MAX],
         clears_by=("; ".join(proofs))[:MESSAGE_MAX],
         second_witness=fault.second_witness,
         evidence=fault.evidence,

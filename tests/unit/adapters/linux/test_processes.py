@@ -174,7 +174,7 @@ async def test_hostile_names_and_garbage_break_nothing(bench: Bench) -> None:
     survey = await bench.look(30)
     await bench.source.aclose()
     assert survey.readable
-    assert [task.name for task in survey.stuck] == ["nvidia?[2J?smi"]
+    assert [task.name for task in survey.stuck] == ["nvidia\\x1b[2J smi"]
 
 
 @in_a_loop

@@ -1,7 +1,7 @@
-"""Foreign text on a terminal: shown, never obeyed.
+"""Foreign text, where people read it: shown, never obeyed.
 
-Evidence, reasons and names come from nodes, pods and people. A terminal carries out escape sequences
-and turns text around at bidirectional marks, so everything that does not print is spelled out.
+It comes from nodes, pods and people; the driver prints a program's name, which a pod chooses. A terminal
+carries out escape sequences and turns text around at bidirectional marks: what does not print is spelled out.
 """
 
 from __future__ import annotations
