@@ -130,7 +130,7 @@ def running(line: Line, node: str) -> list[str]:
 
 
 def is_healthy(line: Line, node: str) -> bool:
-    """All four conditions vouch for the node."""
+    """All five conditions vouch for the node."""
     types = ("GPUReady", "GPUFabricReady", "RDMAReady", "GPUMonitorReady", "HostReady")
     found = [line.condition(node, t) for t in types]
     return all(c is not None and c["status"] == "True" for c in found)

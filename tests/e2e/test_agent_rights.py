@@ -126,7 +126,7 @@ TAKEN = f"{LEASES}/outlast-agent-{OTHER}"
 
 METADATA = "may not change the metadata"
 FIELDS = "but conditions"
-FOREIGN = "only change its own four conditions"
+FOREIGN = "only change its own five conditions"
 NOT_YOURS = f"may not write node {OTHER}"
 ONLY_OWN = "may only write"
 SIZES = "at most 128 characters"

@@ -1,4 +1,4 @@
-"""Our four conditions on our own Node: written on change, kept against other writers, never more.
+"""Our five conditions on our own Node: written on change, kept against other writers, never more.
 
 A strategic merge patch touches only our entries, and the uid in it makes a write to a replaced Node
 fail. `lastTransitionTime` moves when the status flips, and survives restarts because it is read back.

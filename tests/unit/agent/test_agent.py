@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_a_healthy_node_becomes_ready_by_a_completed_check() -> None:
-    """All four conditions are True after the first complete survey, and NodeHealth says what was found."""
+    """All five conditions are True after the first complete survey, and NodeHealth says what was found."""
     async with rig() as there, there.running():
         for type_ in (GPU_READY, GPU_FABRIC_READY, RDMA_READY, GPU_MONITOR_READY):
             await there.until_condition(type_, "True")

@@ -1,7 +1,7 @@
 """From findings to faults to verdicts: debounce, correlate, clear by proof, and say it.
 
 `judge` is the only door: a pure function from state, readings and a moment to the next state, the
-NodeHealth status and the four conditions.
+NodeHealth status and the five conditions.
 """
 
 from outlast.health.verdict.judge import Judgement, judge
