@@ -9,7 +9,7 @@ import pytest
 
 from outlast.model.cluster import LEASES, NODES
 from outlast.model.health import NODE_HEALTHS, FaultClass, FaultState
-from outlast.model.names import GPU_FABRIC_READY, GPU_MONITOR_READY, GPU_READY, RDMA_READY
+from outlast.model.names import GPU_FABRIC_READY, GPU_MONITOR_READY, GPU_READY, HOST_READY, RDMA_READY
 from outlast.model.observation import HostSurvey, Survey
 from outlast.ports.cluster import Patch, PatchType
 from outlast.ports.node import Polled, Wanted
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio
 async def test_a_healthy_node_becomes_ready_by_a_completed_check() -> None:
     """All five conditions are True after the first complete survey, and NodeHealth says what was found."""
     async with rig() as there, there.running():
-        for type_ in (GPU_READY, GPU_FABRIC_READY, RDMA_READY, GPU_MONITOR_READY):
+        for type_ in (GPU_READY, GPU_FABRIC_READY, RDMA_READY, GPU_MONITOR_READY, HOST_READY):
             await there.until_condition(type_, "True")
         health = await there.until_health(lambda health: health.checked_at is not None)
         assert (health.gpu_count, health.rdma_found, health.state) == ("8/8", 32, "Healthy")
