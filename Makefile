@@ -28,7 +28,7 @@ obtain: $(STAMP)
 	@$(BIN)/python -m tests.obtain
 
 test-fast: $(STAMP)
-	@$(BIN)/python -m pytest -n 2 -m 'not controlplane and not browser' tests/unit tests/sim
+	@$(BIN)/python -m pytest -n 2 -m 'not controlplane and not browser and not long' tests/unit tests/sim
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports

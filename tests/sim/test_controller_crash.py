@@ -85,6 +85,7 @@ async def story(at: int, *, cured: bool) -> Operation | None:
     return bomb.went_off
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("cured", [True, False], ids=["cured", "replaced"])
 def test_a_crash_at_any_write_does_nothing_twice_and_strands_nothing(cured: bool) -> None:

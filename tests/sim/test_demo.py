@@ -33,7 +33,7 @@ from outlast.sim.world.scenario import DEMO
 RATE = 120.0
 """Twice the demo's; the clock slows down by itself where the machine is too busy."""
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(420)]
 
 
 @dataclass

@@ -344,11 +344,11 @@ def test_where_a_log_is_cut_into_pieces_makes_no_difference(
     assert msgspec.to_builtins(replayed(*pieces), enc_hook=list) == expected
 
 
-def test_every_single_cut_gives_the_same_report() -> None:
-    """One log of all formats, split at each of its positions."""
+def test_a_log_of_all_formats_may_be_cut_anywhere() -> None:
+    """Split at positions all over it: in times, tags, JSON and texts."""
     whole = log(*(p[0] + XID for p in KERNEL_FORMS.values()), *(p + XID for p in FOREIGN_FORMS.values()))
     expected = msgspec.to_builtins(replayed(whole))
-    for cut in range(0, len(whole), 7):
+    for cut in range(0, len(whole), 41):
         assert msgspec.to_builtins(replayed(whole[:cut], whole[cut:])) == expected, cut
 
 
