@@ -200,6 +200,26 @@ def test_it_is_the_second_witness_against_a_driver_whose_tool_hangs() -> None:
 # --- host
 
 
+@pytest.mark.parametrize(
+    "mount_point",
+    [
+        "/var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com/0123/globalmount",
+        "/data/kubelet/pods/8b5e/volumes/kubernetes.io~csi/pvc-1/mount",
+    ],
+)
+def test_a_pods_volume_is_not_the_machine(mount_point: str) -> None:
+    """Who made its image can put errors into it, and must not be able to block a node with them."""
+    scene = Around()
+    scene.host.turn_read_only("nvme0n1p1")
+    disk = scene.host.filesystems["nvme0n1p1"]
+    scene.host.filesystems["nvme0n1p1"] = msgspec.structs.replace(disk, mount_point=mount_point)
+    scene.look(3, after_s=HOST_INTERVAL_S)
+
+    said = scene.verdict(HOST)
+    assert (said.verdict.value, scene.codes) == ("Healthy", set())
+    assert "the volume of a pod on nvme0n1p1 is read-only" in said.message
+
+
 def test_a_file_system_that_its_errors_made_read_only_is_a_fault() -> None:
     """Keyed by the name that the kernel log gives the disk."""
     scene = Around()

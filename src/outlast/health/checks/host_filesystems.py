@@ -1,7 +1,8 @@
 """Did a local file system stop taking writes?
 
 Kinds that count errors must have some; others must have been writable before. A file system that is
-read-only on purpose is none of ours.
+read-only on purpose is none of ours, and a pod's volume is only told of: it belongs to the pod, whose owner
+may have written the errors into it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.finding import HOST_SPACING_S, Assessment, Level, Proof
+from outlast.health.finding import HOST_SPACING_S, Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import Filesystem, HostSurvey
@@ -17,6 +18,7 @@ from outlast.model.observation import Filesystem, HostSurvey
 NAME: Final = "host_filesystems"
 POLLS: Final = 2
 RANK: Final = 7
+_OF_VOLUMES: Final = "/kubernetes.io"
 
 
 def run(view: View) -> Assessment | None:
@@ -24,7 +26,16 @@ def run(view: View) -> Assessment | None:
     survey = view.newest(HostSurvey)
     if survey is None or survey.filesystems is None:
         return None
-    return Assessment(check=NAME, bad=tuple(_level(one) for one in survey.filesystems if _failed(one)))
+    failed = [one for one in survey.filesystems if _failed(one)]
+    return Assessment(
+        check=NAME,
+        bad=tuple(_level(one) for one in failed if not _is_volume(one)),
+        notes=tuple(
+            Note(subsystem=Subsystem.HOST, text=f"the volume of a pod on {one.device} is read-only by errors")
+            for one in failed
+            if _is_volume(one)
+        ),
+    )
 
 
 CHECK: Final = LevelCheck(NAME, "local file systems", frozenset({HostSurvey}), run)
@@ -34,6 +45,11 @@ def _failed(filesystem: Filesystem) -> bool:
     if not filesystem.read_only:
         return False
     return filesystem.was_writable if filesystem.errors is None else filesystem.errors > 0
+
+
+def _is_volume(filesystem: Filesystem) -> bool:
+    """Kubelet mounts a pod's volumes below such a folder, wherever its own is."""
+    return _OF_VOLUMES in filesystem.mount_point
 
 
 def _level(filesystem: Filesystem) -> Level:
