@@ -16,8 +16,11 @@ _EXIT_USAGE = 2
 def main() -> int:
     """Run until a signal; exit code 2, with one sentence, when the agent cannot start as asked."""
     write_events_to_stderr()
+    from outlast.adapters.lean import without_default_authorities
     from outlast.agent.config import Config
-    from outlast.agent.main import StartError, run
+
+    with without_default_authorities():
+        from outlast.agent.main import StartError, run
 
     try:
         config = Config.from_json(sys.argv[1] if len(sys.argv) == 2 else "")

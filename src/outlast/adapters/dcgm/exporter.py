@@ -7,6 +7,7 @@ no memory.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING, Final
 
 from outlast.health.sources.dcgm_exporter import ExporterPage, ExporterPageReader
@@ -86,8 +87,12 @@ class DcgmExporterSurveyor:
         import aiohttp
 
         if self._session is None:
+            # aiohttp's own context knows no authorities in the agent's process.
+            tls = ssl.create_default_context() if self._url.startswith("https:") else True
             # Not decompressed: a few bytes could unpack to gigabytes.
-            self._session = aiohttp.ClientSession(auto_decompress=False, trust_env=False)
+            self._session = aiohttp.ClientSession(
+                auto_decompress=False, trust_env=False, connector=aiohttp.TCPConnector(ssl=tls)
+            )
         headers = {"Accept": "text/plain", "Accept-Encoding": "identity"}
         async with self._session.get(self._url, headers=headers, allow_redirects=False) as response:
             if response.status != 200:

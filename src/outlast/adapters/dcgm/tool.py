@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from outlast.adapters.linux.command import CommandResult, run_command
-from outlast.health.sources.dcgm_diag import DiagResult, diag_report
 from outlast.health.sources.dcgm_health import health_report
 from outlast.health.sources.dcgm_output import major, plain, versions
-from outlast.health.sources.dcgm_retry import merged, to_retry
 from outlast.model.observation.dcgm import DcgmProblem, DcgmSurvey
 from outlast.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from outlast.health.sources.dcgm_diag import DiagResult
 
 HEALTH_DEADLINE_S: Final = 10.0
 VERSION_DEADLINE_S: Final = 5.0
@@ -105,6 +106,9 @@ class DcgmTool:
         start one inside itself; that is for machines that surely have no other.
         Cancelling asks `dcgmi` to stop the diagnostic. Raises ValueError for a level that does not exist.
         """
+        from outlast.health.sources.dcgm_diag import DiagResult  # half a megabyte, for diagnostics only
+        from outlast.health.sources.dcgm_retry import merged, to_retry
+
         if level not in DIAG_DEADLINE_S:
             raise ValueError(f"DCGM has the diagnostic levels 1 to 4, not {level}")
         if not embedded:
@@ -120,6 +124,8 @@ class DcgmTool:
         return result
 
     async def _diag(self, what: str, gpu_ids: Sequence[int] | None, deadline_s: float) -> DiagResult:
+        from outlast.health.sources.dcgm_diag import DiagResult, diag_report
+
         which = ("-i", ",".join(str(gpu) for gpu in gpu_ids)) if gpu_ids is not None else ()
         arguments = ("diag", *self._host, "-r", what, *which, "-j")
         run = await self._run(arguments, deadline_s, DIAG_BYTES_MAX, STOP_GRACE_S)
