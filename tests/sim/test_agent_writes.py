@@ -95,7 +95,7 @@ def test_ten_thousand_healthy_nodes_cost_less_than_twenty_writes_a_second() -> N
 
 
 def test_the_lease_costs_what_its_page_says() -> None:
-    """One renewal a minute: 167 a second at 10,000 nodes, spread; three may be lost before silence shows."""
+    """One renewal a minute: 167 a second at 10,000 nodes, spread; one may be lost before silence shows."""
     leases = [at_s for at_s, kind in _writes() if kind == "Lease"]
     per_s = FLEET * len(leases) / (HOURS * 3600)
     assert 150 < per_s < 185

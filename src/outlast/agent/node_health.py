@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import outlast
-from outlast.agent.options import WRITE_SPACING_S, Options
+from outlast.agent.options import JITTER, WRITE_SPACING_S, Options
 from outlast.agent.patience import Patience
 from outlast.agent.telemetry import Telemetry
 from outlast.agent.waiting import news_or_time
@@ -64,7 +64,8 @@ class NodeHealthPublisher:
         """Write for ever."""
         patience = Patience("NodeHealth", self._options.node_name, self._clock, self._rng)
         while True:
-            news = await news_or_time(self._news, self._clock, self._options.heartbeat_s)
+            spread = 1 + JITTER * (2 * self._rng.random() - 1)
+            news = await news_or_time(self._news, self._clock, self._options.heartbeat_s * spread)
             try:
                 if news or not await self._stands():
                     await self._write()
