@@ -12,7 +12,8 @@ import msgspec
 from outlast.agent.look import Found, Seen, SourceReport
 from outlast.health.checks.active import warnings
 from outlast.health.checks.gpu_presence import VM_DRIVER
-from outlast.health.reasons import REASON_TEXTS, Reason
+from outlast.health.reason_texts import REASON_TEXTS
+from outlast.health.reasons import Reason
 from outlast.health.verdict.report import NOT_COUNTED
 from outlast.health.verdict.state import OpenFault
 from outlast.model.health import Fault, FaultState, Gpu, SubsystemVerdict, Verdict

@@ -18,7 +18,8 @@ from outlast.cli import EXIT_OK, EXIT_UNKNOWN, UserError
 from outlast.health.catalogue import CATALOGUE_VERSION, Catalogue, CatalogueError, Urgency, load
 from outlast.health.catalogue.nvswitch import SwitchVerdict
 from outlast.health.finding import PROOF_TEXT, Event, Proof, Role
-from outlast.health.reasons import REASON_TEXTS, Reason
+from outlast.health.reason_texts import REASON_TEXTS
+from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Subsystem
 from outlast.model.plain_text import plain as printable
 from outlast.model.policy import Rung

@@ -20,7 +20,8 @@ from outlast.health.catalogue import (
 )
 from outlast.health.catalogue.tables import TABLES
 from outlast.health.finding import RANK_LAST, Role
-from outlast.health.reasons import REASON_TEXTS, Reason, as_markdown
+from outlast.health.reason_texts import REASON_TEXTS, as_markdown
+from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.policy import Rung
 
