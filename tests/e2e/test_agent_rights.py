@@ -473,10 +473,12 @@ def test_labels_through_the_status_of_a_nodehealth_do_nothing(cast: Cast) -> Non
 # -- what must still work -----------------------------------------------------------------------
 
 
-def test_the_agent_publishes_its_four_conditions(cast: Cast) -> None:
+def test_the_agent_publishes_its_conditions(cast: Cast) -> None:
     """By strategic merge with the uid; flips, heartbeats and removal included; others stay as they are."""
     uid = cast.node()["metadata"]["uid"]
-    foreign = [c for c in cast.node()["status"]["conditions"] if not c["type"].startswith(("GPU", "RDMA"))]
+    foreign = [
+        c for c in cast.node()["status"]["conditions"] if not c["type"].startswith(("GPU", "RDMA", "Host"))
+    ]
     ours = ("GPUReady", "GPUFabricReady", "RDMAReady", "GPUMonitorReady", "HostReady")
     for status in ("Unknown", "True", "False"):
         body = {"metadata": {"uid": uid}} | conditions(
@@ -484,7 +486,7 @@ def test_the_agent_publishes_its_four_conditions(cast: Cast) -> None:
         )
         assert strategic(body).sent_by(cast.agent).ok
     shown = {c["type"]: c["status"] for c in cast.node()["status"]["conditions"]}
-    assert [shown[t] for t in ours] == ["False"] * 4
+    assert [shown[t] for t in ours] == ["False"] * 5
     removed = conditions({"$patch": "delete", "type": "RDMAReady"})
     assert strategic(removed).sent_by(cast.agent).ok
     after = cast.node()["status"]["conditions"]
