@@ -30,7 +30,12 @@ from tests.unit.health.builders import Scene, record
 
 LINES = Path(__file__).parents[2] / "data" / "kernel-lines.tsv"
 DEVICE_MAX = 128
-MADE_BY_MEMORY = {"pcie/recovery-failed-fatal", "task/hung-in-driver", "driver/unsupported"}
+MADE_BY_MEMORY = {
+    "pcie/recovery-failed-fatal",
+    "task/hung-in-driver",
+    "driver/unsupported",
+    "driver/starts-counted",
+}
 """Kinds that take more than one line."""
 
 

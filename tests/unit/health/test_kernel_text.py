@@ -186,6 +186,38 @@ def test_what_a_driver_does_not_support_is_asked_again_of_the_next() -> None:
     assert [type(fact) for fact in facts_of(*UNSUPPORTED, other)][-1] is InitFailedFact
 
 
+@pytest.mark.parametrize(
+    "probe",
+    [
+        "nvidia: probe of 0000:5d:00.0 failed with error -1",
+        "nvidia 0000:5d:00.0: probe with driver nvidia failed with error -1",
+    ],
+)
+def test_a_failed_probe_is_about_the_gpu_that_the_kernel_names(probe: str) -> None:
+    """The driver only counts; what the kernel named beside it is not counted again as somewhere."""
+    [named, counted] = facts_of(probe, FAILED)
+    assert isinstance(named, InitFailedFact)
+    assert named.address == "0000:5d:00.0"
+    assert isinstance(counted, LineFact)
+    [_, left] = facts_of(probe, FAILED_TWICE)
+    assert isinstance(left, ProbeFailedFact)
+    assert left.devices == 1
+    [_, _, counted] = facts_of(*UNSUPPORTED, probe, FAILED_TWICE)
+    assert isinstance(counted, LineFact)
+
+
+def test_a_gpu_lost_at_load_is_one_fault() -> None:
+    """The words for it, the kernel's failed probe and the driver's count are about one GPU."""
+    lost = (
+        "NVRM: The NVIDIA GPU 0000:5d:00.0",
+        "NVRM: (PCI ID: 10de:2330) installed in this system has",
+        "NVRM: fallen off the bus and is not responding to commands.",
+        "nvidia: probe of 0000:5d:00.0 failed with error -1",
+    )
+    assert [type(fact) for fact in facts_of(*lost, FAILED)] == [OffBusFact, LineFact]
+    assert [type(fact) for fact in facts_of(*lost, FAILED, LOADED, FAILED)][-1] is ProbeFailedFact
+
+
 def test_a_disk_that_may_be_pulled_out_condemns_no_machine() -> None:
     """Its errors count as those of any passing device, until its name is given to a fixed disk."""
     stick = "sd 6:0:0:0: [sdc] Attached SCSI removable disk"

@@ -50,7 +50,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
 _KMSG: Final = re.compile(rb"\d{1,10},\d{1,19},\d{1,19}(?:,[^;\n]{0,200})?;")
-_GREP: Final = re.compile(r"(?:[\w./+-]{1,255}:)?(?:\d{1,10}[:-])?(?=[\[<\w])")
+_GREP: Final = re.compile(r"(?:[\w./+-]{1,255}?(?::|-(?=\d{1,10}-)))?(?:\d{1,10}[:-])?(?=[\[<\w])")
 _BLANK: Final = re.compile(r"[ \t]*")
 _PRIORITY: Final = re.compile(r"<(\d{1,4})>(?:1 (?=\d{4}-))?")
 _DECODED: Final = re.compile(r"(kern|user|daemon|auth|syslog|local\d|\w{2,8}) {0,6}:(\w{4,6}) {0,4}: ?")
@@ -63,6 +63,11 @@ _TAG: Final = re.compile(
     rf"(?:(?P<host>(?!kern\.|kernel:){_HOST}) {{1,2}})?(?:kern\.[a-z]{{3,7}} )?"
     r"kernel(?:: ?| - - - | - - (?:\[[^\]]{0,512}\]) )"
 )
+_TALOS: Final = re.compile(
+    r"(?:(?P<host>[^\s\[\]\"'=]{1,254}): )?(?P<facility>[a-z]{2,8}\d?): {1,8}"
+    r"(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug): {1,8}\[(?=\d{4}-)"
+)
+"""`talosctl dmesg`: node, facility and level in words, the date in brackets."""
 _PROCESS: Final = re.compile(rf"(?:{_HOST} )?[^\s\[\]:]{{1,64}}\[\d{{1,10}}\]: ")
 _BOOT: Final = re.compile(r"-- (?:Boot ([0-9a-fA-F]{32}|[0-9a-fA-F-]{36})|Reboot|Boot) ?--")
 _DRIVER_STARTS: Final = ("NVRM: ", "nvidia-nvswitch")
@@ -200,7 +205,9 @@ class _Seen:
 def _plain(text: str, *, strict: bool) -> LogLine:
     seen = _Seen()
     at = 0
-    if text[:1] not in "[<" and (found := _GREP.match(text)) and found.end():
+    if not strict and (talos := _TALOS.match(text)):
+        at = _talos(text, talos, seen)
+    elif text[:1] not in "[<" and (found := _GREP.match(text)) and found.end():
         at = found.end() if _decoration(text, found.end(), _Seen()) else 0
     for _ in range(DECORATIONS_MAX):
         end = _decoration(text, at, seen)
@@ -232,6 +239,18 @@ def _plain(text: str, *, strict: bool) -> LogLine:
         host=seen.host,
         priority=priority,
     )
+
+
+def _talos(text: str, found: re.Match[str], seen: _Seen) -> int:
+    """Where what Talos Linux writes before a record ends; 0 when it is something else."""
+    date = date_at(text, found.end())
+    if date is None or not text.startswith("]: ", date.end):
+        return 0
+    seen.wall, seen.year, seen.zone, seen.dated = date.at, date.year, date.zone, True
+    seen.host = found["host"] or ""
+    seen.tagged = True
+    seen.priority = KERNEL_PRIORITY if found["facility"] == "kern" else USER_PRIORITY
+    return date.end + len("]: ")
 
 
 def _decoration(text: str, at: int, seen: _Seen, *, dates: bool = True) -> int:

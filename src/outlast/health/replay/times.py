@@ -43,8 +43,8 @@ _DATE: Final = re.compile(
     r"(?: (?:AM|PM))?(?: {1,3}(?:UTC|GMT|[A-Z]{3,4}(?= {1,3}\d{4})))?(?: {1,3}(?P<y2>\d{4})(?=[\s\]]|$))?"
 )
 _ISO: Final = re.compile(
-    r"(?P<y>\d{4})[-/.](?P<mo>\d{2})[-/.](?P<d>\d{2})[T _]"
-    rf"{_CLOCK} ?(?P<z>Z|UTC\b|[+-]\d{{2}}:?\d{{2}}(?!\d))?"
+    r"(?P<weekday>[A-Z][a-z]{2} )?(?P<y>\d{4})[-/.](?P<mo>\d{2})[-/.](?P<d>\d{2})[T _]"
+    rf"{_CLOCK} ?(?P<z>Z|UTC\b|[+-]\d{{2}}:?\d{{2}}(?!\d))?(?(weekday)(?:[A-Z]{{3,5}}(?= ))?)"
 )
 _EPOCH: Final = re.compile(r"(?P<t>1\d{9})(?:\.(?P<f>\d{1,9}))?(?=[ :\]])")
 _MINUTE: Final = re.compile(rf"(?P<month>{_WORD}) ?(?P<day>\d{{1,2}}) (?P<h>\d{{2}}):(?P<m>\d{{2}})(?=\])")

@@ -51,6 +51,7 @@ _SWITCH: Final = "SXid ("
 _STACK: Final = "[nvidia"
 _UNLOADED: Final = "Nvlink Core"
 _OOM: Final = "oom-kill:"
+_PROBES: Final = ("nvidia: probe of ", "probe with driver nvidia ")
 _SXID: Final = re.compile(
     rf"\bSXid \({ADDRESS}\): (\d{{1,6}})(?!\d)(?:, (Non-fatal|Fatal)\b)?(?:.{{0,64}}?\bLink (\d{{1,3}})\b)?"
 )
@@ -69,7 +70,14 @@ RULES: Final[tuple[Rule, ...]] = (
 
 LITERALS: Final = tuple(
     literal.encode()
-    for literal in (_DRIVER, _SWITCH, _STACK, _UNLOADED, *dict.fromkeys(rule.literal for rule in RULES))
+    for literal in (
+        _DRIVER,
+        _SWITCH,
+        _STACK,
+        _UNLOADED,
+        *_PROBES,
+        *dict.fromkeys(rule.literal for rule in RULES),
+    )
 )
 """Bytes of which at least one is in every line that can say anything: for a search by chunks of a file."""
 
@@ -79,7 +87,7 @@ _BY_WORD: Final[dict[str, tuple[int, ...]]] = {
     word: tuple(number for number, rule in enumerate(RULES) if word in rule.words)
     for word in frozenset().union(*(rule.words for rule in RULES))
 }
-_WORDS: Final = frozenset((*_BY_WORD, *_FRAMES, "Nvlink"))
+_WORDS: Final = frozenset((*_BY_WORD, *_FRAMES, "Nvlink", "probe"))
 _no_word_in: Final = _WORDS.isdisjoint
 
 
@@ -198,7 +206,12 @@ def _after_fatal(record: KernelRecord, line: Line, memory: LineMemory) -> tuple[
 
 
 def _driver_module(record: KernelRecord, text: str, memory: LineMemory) -> tuple[Fact | None, LineMemory]:
-    """Stack frames in the driver behind a stuck task, and the driver's farewell."""
+    """Stack frames in the driver behind a stuck task, GPUs it did not take, and its farewell."""
+    for literal in _PROBES:
+        if literal in text:
+            piece, begin = window(text, literal)
+            if not quoted(text, begin + piece.find("nvidia")):
+                return driver.probed(record, piece, memory)
     if memory.task:
         late = not 0 <= record.timestamp_us - memory.at_us <= STACK_SPAN_US
         if not late and _STACK in text and _FRAME.search(window(text, _STACK)[0]):

@@ -83,6 +83,25 @@ KERNEL_FORMS = {
     "busybox": ("Sat Nov 30 12:00:00 2024 kern.warn kernel: [   12.0] ", 12000000, ..., ""),
     "grep over files": ("kern.log:12:Nov 30 12:00:00 h kernel: ", None, NOVEMBER, "h"),
     "date alone, host and tag taken out": ("Nov 30 12:00:00  ", None, NOVEMBER, ""),
+    "journal short-full": (
+        "Mon 2026-11-30 12:00:00 CET h kernel: ",
+        None,
+        datetime(2026, 11, 30, 12, tzinfo=UTC),
+        "h",
+    ),
+    "talosctl dmesg": (
+        "192.168.11.119: kern: warning: [2026-11-30T12:00:00.291660856Z]: ",
+        None,
+        datetime(2026, 11, 30, 12, 0, 0, 291660, tzinfo=UTC),
+        "192.168.11.119",
+    ),
+    "talosctl dmesg on the node": (
+        "kern:     err: [2026-11-30T12:00:00Z]: ",
+        None,
+        datetime(2026, 11, 30, 12, tzinfo=UTC),
+        "",
+    ),
+    "grep with context": ("/var/log/syslog.1-1234-Nov 30 12:00:00 h kernel: ", None, NOVEMBER, "h"),
     "/dev/kmsg": ("4,1227,74889644138,c;", 74889644138, None, ""),
 }
 
@@ -98,6 +117,7 @@ FOREIGN_FORMS = {
     "user facility with date": "<12>Nov 30 12:00:00 gpu-1 ",
     "user record of /dev/kmsg": "12,3,4,-;",
     "dmesg -x": "user  :warn  : [    1.200000] ",
+    "talosctl dmesg": "192.168.11.119: user: warning: [2026-11-30T12:00:00.291660856Z]: ",
     "journal short-monotonic": "[   12.300000] gpu-1 root[123]: ",
     "container log": "2026-11-30T12:00:00.000000000Z stdout F ",
     "quoted": 'time="now" msg="',

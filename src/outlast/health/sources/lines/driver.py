@@ -31,13 +31,19 @@ TEXT_MAX: Final = 2048
 OFF_BUS_RECORDS_MAX: Final = 4
 """In line-wise logs the off-bus text is three records of the driver; others may come in between."""
 OFF_BUS_SPAN_US: Final = 10_000_000
-UNSUPPORTED_MAX: Final = 16
+NAMED_MAX: Final = 16
 
 _OFF_BUS_SHORT: Final = re.compile(rf"\bGPU (?:at )?{ADDRESS}:? (?:GPU )?has fallen off the bus")
 _OFF_BUS_START: Final = re.compile(rf"The NVIDIA GPU {ADDRESS}")
 _UNSUPPORTED: Final = re.compile(r"\b(?:is not supported by|requires use of)\b")
 """A card for display or of another age, or a kernel module of the other kind: nothing broke."""
 _INIT: Final = re.compile(rf"GPU {ADDRESS}: (?:RmInitAdapter failed|rm_init_adapter failed)")
+_INIT_UNNAMED: Final = re.compile(r"\bRmInitAdapter failed! \(0x")
+"""Old drivers do not say which GPU."""
+_PROBE_OF: Final = re.compile(
+    rf"(?:nvidia: probe of {ADDRESS}|nvidia {ADDRESS}: probe with driver nvidia) failed with error -\d"
+)
+"""The kernel's own words beside the driver's count, with the address that the driver leaves out."""
 _PROBE: Final = re.compile(r"NVIDIA probe routine failed for (-?\d{1,3}) device")
 _GSP: Final = re.compile(
     rf"Rate limiting GSP RPC error prints for GPU at {ADDRESS}(?: \(printing 1 of every (\d{{1,6}})\))?"
@@ -65,6 +71,8 @@ class LineMemory(msgspec.Struct, frozen=True):
     records_left: int = 0
     unsupported: tuple[str, ...] = ()
     """GPUs that the driver said it does not support, since it was last loaded."""
+    failed: tuple[str, ...] = ()
+    """GPUs that were named as lost or failed since then, and that its count of failures includes."""
     task: str = ""
     """A task said to be stuck, whose kernel stack may follow."""
     task_records_left: int = 0
@@ -89,7 +97,7 @@ def read(record: KernelRecord, text: str, memory: LineMemory) -> tuple[Fact | No
     if found := _OFF_BUS_START.search(text):
         address = pci_address(*found.groups())
         if "fallen off the bus" in text:
-            return OffBusFact(address=address, **where), _without_gpu(memory)
+            return OffBusFact(address=address, **where), _named(address, memory)
         if _UNSUPPORTED.search(text):
             return _unsupported(address, memory, where)
         return None, msgspec.structs.replace(
@@ -98,7 +106,7 @@ def read(record: KernelRecord, text: str, memory: LineMemory) -> tuple[Fact | No
     if memory.address:
         late = not 0 <= record.timestamp_us - memory.at_us <= OFF_BUS_SPAN_US
         if not late and "fallen off the bus" in text:
-            return OffBusFact(address=memory.address, **where), _without_gpu(memory)
+            return OffBusFact(address=memory.address, **where), _named(memory.address, memory)
         if not late and _UNSUPPORTED.search(text):
             return _unsupported(memory.address, memory, where)
         left = memory.records_left - 1
@@ -106,31 +114,53 @@ def read(record: KernelRecord, text: str, memory: LineMemory) -> tuple[Fact | No
             memory = _without_gpu(memory)
         else:
             memory = msgspec.structs.replace(memory, records_left=left)
-    fact = _plain(text, where)
-    return (fact, memory) if not memory.unsupported else _excused(fact, memory, where)
+    return _counted(_plain(text, where), memory, where)
+
+
+def probed(record: KernelRecord, text: str, memory: LineMemory) -> tuple[Fact | None, LineMemory]:
+    """The fact in the kernel's words about a GPU that the driver did not take."""
+    found = _PROBE_OF.search(text)
+    if found is None:
+        return None, memory
+    where: dict[str, Any] = {
+        "sequence": record.sequence,
+        "timestamp_us": record.timestamp_us,
+        "text": text[:FACT_TEXT_MAX],
+    }
+    named = found.groups()[:4] if found[1] else found.groups()[4:]
+    fact = InitFailedFact(address=pci_address(*named), **where)
+    if fact.address in memory.failed:
+        return None, memory  # said before, in better words
+    return _counted(fact, _named(fact.address, memory), where)
 
 
 def _unsupported(address: str, memory: LineMemory, where: dict[str, Any]) -> tuple[Fact, LineMemory]:
     """A GPU that fails to start from now on does so because of its kind."""
-    others = tuple(other for other in memory.unsupported if other != address)
-    memory = msgspec.structs.replace(_without_gpu(memory), unsupported=(*others, address)[-UNSUPPORTED_MAX:])
+    memory = msgspec.structs.replace(_without_gpu(memory), unsupported=_added(address, memory.unsupported))
     return LineFact(kind="driver/unsupported", gpu=address, **where), memory
 
 
-def _excused(fact: Fact | None, memory: LineMemory, where: dict[str, Any]) -> tuple[Fact | None, LineMemory]:
-    """A failed start of what the driver does not support is no fault of hardware."""
+def _named(address: str, memory: LineMemory) -> LineMemory:
+    return msgspec.structs.replace(_without_gpu(memory), failed=_added(address, memory.failed))
+
+
+def _added(address: str, addresses: tuple[str, ...]) -> tuple[str, ...]:
+    return (*(other for other in addresses if other != address), address)[-NAMED_MAX:]
+
+
+def _counted(fact: Fact | None, memory: LineMemory, where: dict[str, Any]) -> tuple[Fact | None, LineMemory]:
+    """A failed start of what the driver does not support is no fault, and one fault is counted once."""
     match fact:
         case InitFailedFact() if fact.address in memory.unsupported:
             return LineFact(kind="driver/unsupported", gpu=fact.address, **where), memory
         case ProbeFailedFact():
-            # The driver counts all of them, and says of which kind they are before it does.
-            left = fact.devices - len(memory.unsupported)
-            memory = msgspec.structs.replace(memory, unsupported=())
+            left = fact.devices - len({*memory.unsupported, *memory.failed})
+            memory = msgspec.structs.replace(memory, unsupported=(), failed=())
             if left <= 0:
-                return LineFact(kind="driver/unsupported", **where), memory
+                return LineFact(kind="driver/starts-counted", **where), memory
             return msgspec.structs.replace(fact, devices=left), memory
         case DriverLoadedFact():
-            return fact, msgspec.structs.replace(memory, unsupported=())
+            return fact, msgspec.structs.replace(memory, unsupported=(), failed=())
         case _:
             return fact, memory
 
@@ -145,6 +175,8 @@ def _plain(text: str, where: dict[str, Any]) -> Fact | None:
     if found := _PROBE.search(text):
         # The driver subtracts the wrong way round in some versions.
         return ProbeFailedFact(devices=max(abs(int(found[1])), 1), **where)
+    if _INIT_UNNAMED.search(text):
+        return ProbeFailedFact(devices=1, **where)
     if found := _GSP.search(text):
         return GspFact(
             address=pci_address(found[1], found[2], found[3], found[4]),

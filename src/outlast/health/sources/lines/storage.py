@@ -60,8 +60,13 @@ _SUPERBLOCK: Final = re.compile(
     rf"{START}EXT[234]-fs \((?P<disk>{_NAME})\): (?:previous )?I/O error (?:while writing|to) superblock"
 )
 _RAID: Final = re.compile(
-    rf"{START}(?:md: )?md/raid\w{{0,4}}:(?P<array>md[\w-]{{1,16}}): Disk failure on (?P<member>{_NAME}), "
-    r"(?P<end>failing array)?"
+    # Arrays without spare data are printed without a colon between their kind and their name.
+    rf"{START}(?:md: )?md/(?:raid\d{{0,2}}|linear):?(?P<array>md[\w-]{{1,16}}): "
+    rf"Disk failure on (?P<member>{_NAME})(?: detected)?, (?P<end>failing array)?"
+)
+_NO_PATH: Final = re.compile(
+    rf"{START}(?:block (?P<disk>nvme\w{{1,24}}): no (?:available|usable) path - (?:failing|requeuing) I/O"
+    r"|attempt to access beyond end of device)"
 )
 _WHOLE: Final = re.compile(r"(nvme\d+)(?:c\d+)?n\d+(?:p\d+)?|(?:((?:s|v|xv|h)d[a-z]{1,3})|(md\d+)p?)\d*")
 _OWN: Final = re.compile(r"nvme\d+(?:c\d+)?n\d+p\d+|(?:s|v|xv|h)d[a-z]{1,3}\d+|md\d+(?:p\d+)?")
@@ -154,6 +159,15 @@ def io_error(text: str) -> Line | None:
     return Line(kind=kind, start=found.start(), device=_disk(disk), subject=disk)
 
 
+def no_path(text: str) -> Line | None:
+    """A volume of a network that is out of reach, or that shrank."""
+    found = _NO_PATH.search(text)
+    if found is None:
+        return None
+    disk = found["disk"] or ""
+    return Line(kind="storage/io-error-passing", start=found.start(), device=_disk(disk), subject=disk)
+
+
 def raid(text: str) -> Line | None:
     """A RAID that lost a disk; one without spare data is lost with it."""
     found = _RAID.search(text)
@@ -187,5 +201,7 @@ RULES: Final = (
     rule("I/O error", "I/O", io_error),
     rule("Disk failure on ", "Disk", raid),
     rule(" error, dev ", "error,", io_error),
+    rule("able path - ", "path", no_path),
+    rule("beyond end of device", "beyond", no_path),
     rule("] Attached SCSI ", "Attached", attached),
 )
