@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test obtain test-fast lint bench clean
+.PHONY: demo test obtain test-fast lint bench fuzz clean
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,6 +35,13 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks
+
+# Every parser under coverage guidance, SECONDS each; what it finds is kept in build/fuzz.
+SECONDS ?= 20
+
+fuzz: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[web,dev,fuzz]'
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 clean:
 	rm -rf $(VENV) build dist
