@@ -56,22 +56,30 @@ XIDS = (
 class Box:
     """One machine and its agent; `boot` gives it a new boot id, an empty kernel log and a new agent."""
 
-    def __init__(self, installation: Installation, folder: Path, name: str, keeper: Reaper) -> None:
+    def __init__(
+        self,
+        installation: Installation,
+        folder: Path,
+        name: str,
+        keeper: Reaper,
+        proc_root: Path | None = None,
+    ) -> None:
         self.name = name
         self.boot_ids: list[str] = []
         self._folder = folder / self.name
         self._folder.mkdir()
-        self._nvml = FakeNvml(self._folder).machine("H100", gpus=fleet.GPUS)
+        self.nvml = FakeNvml(self._folder).machine("H100", gpus=fleet.GPUS)
         self._sysfs = FakeSysfs(self._folder)
-        for address in self._nvml.addresses():
+        for address in self.nvml.addresses():
             self._sysfs.add_gpu(address)
-        self._environment = dict(self._nvml.environment)
+        self._environment = dict(self.nvml.environment)
         self._kernel = -1
         config = installation.agent(self.name).write_kubeconfig(self._folder / "kubeconfig")
         # As JSON: like in a pod, which has a service account, no YAML is loaded.
         config.write_text(json.dumps(yaml.safe_load(config.read_text())))
         self._argv = ["agent", "--node-name", self.name, "--kubeconfig", str(config)]
         self._argv += ["--kernel-log", str(self._folder / "kmsg"), "--host-root", str(self._folder)]
+        self._argv += ["--proc-root", str(proc_root)] if proc_root else []
         self._keeper = keeper
         self.agent: Program | None = None
 
@@ -103,7 +111,7 @@ class Box:
 
     def say(self, gpu: int, code: int, text: str) -> float:
         """Print an Xid; returns the monotonic time right before the kernel had it."""
-        address = self._nvml.address(gpu)[:-2]
+        address = self.nvml.address(gpu)[:-2]
         stamp_us = 60_000_000 + len(self.boot_ids)
         record = f"4,1201,{stamp_us},c;NVRM: Xid (PCI:{address}): {code}, pid=4711, name=python3, {text}\n"
         now_s = time.monotonic()
@@ -115,7 +123,7 @@ class Conditions:
     """What a watch of all Nodes has delivered, and when."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[str, str, float]] = {}
+        self._said: dict[tuple[str, str], tuple[str, str, float]] = {}
         self._news = asyncio.Event()
 
     async def follow(self, wire: Wire) -> None:
@@ -124,17 +132,19 @@ class Conditions:
             now_s = time.monotonic()
             name = event["object"]["metadata"]["name"]
             for condition in event["object"]["status"].get("conditions", []):
-                if condition["type"] == "GPUReady":
-                    said = condition["status"], condition.get("message", "")
-                    if self._said.get(name, ("", "", 0.0))[:2] != said:
-                        self._said[name] = (*said, now_s)
-                        self._news.set()
+                key = name, condition["type"]
+                said = condition["status"], condition.get("message", "")
+                if self._said.get(key, ("", "", 0.0))[:2] != said:
+                    self._said[key] = (*said, now_s)
+                    self._news.set()
 
-    async def until(self, name: str, status: str, deadline_s: float, naming: str = "") -> float:
+    async def until(
+        self, name: str, status: str, deadline_s: float, naming: str = "", type_: str = "GPUReady"
+    ) -> float:
         """When the condition was seen with this status and word. Raises TimeoutError."""
         async with asyncio.timeout(deadline_s):
             while True:
-                said = self._said.get(name)
+                said = self._said.get((name, type_))
                 if said is not None and said[0] == status and naming in said[1]:
                     return said[2]
                 self._news.clear()
@@ -142,7 +152,8 @@ class Conditions:
 
 
 @contextlib.asynccontextmanager
-async def _following(installation: Installation) -> AsyncIterator[tuple[Wire, Conditions]]:
+async def following(installation: Installation) -> AsyncIterator[tuple[Wire, Conditions]]:
+    """A watch of all Nodes, for as long as it is wanted."""
     seen = Conditions()
     async with Wire(installation.admin) as wire, asyncio.TaskGroup() as group:
         follower = group.create_task(seen.follow(wire))
@@ -158,7 +169,7 @@ async def _machines(wire: Wire) -> None:
     await fleet.all_of(range(MACHINES), one)
 
 
-async def _forget(wire: Wire, box: Box) -> None:
+async def forget(wire: Wire, box: Box) -> None:
     """As a kubelet of a new machine registers: our conditions of the last round are gone."""
     conditions = node_status(Machine(box.name))["conditions"]
     path = f"{fleet.NODES}/{box.name}/status"
@@ -169,7 +180,7 @@ async def _round(wire: Wire, seen: Conditions, boxes: list[Box], number: int) ->
     for box in boxes:
         box.down()
     for box in boxes:
-        await _forget(wire, box)
+        await forget(wire, box)
     for box in boxes:
         box.boot()
     for box in boxes:
@@ -191,7 +202,7 @@ async def _round(wire: Wire, seen: Conditions, boxes: list[Box], number: int) ->
 async def _measure(installation: Installation) -> list[float]:
     took_s: list[float] = []
     with tempfile.TemporaryDirectory(prefix="outlast-bench-") as folder, fleet.reaper() as keeper:
-        async with _following(installation) as (wire, seen):
+        async with following(installation) as (wire, seen):
             await _machines(wire)
             boxes = [
                 Box(installation, Path(folder), f"node-{number:05d}", keeper) for number in range(MACHINES)

@@ -35,6 +35,9 @@ LEAKED_WORKERS_MAX = 2
 GPUS_MAX = 64
 RETRY_FIRST_S = 10.0
 RETRY_MAX_S = 600.0
+OVERSLEPT_S = 2.0
+"""A deadline found to be missed by so much more was missed by us: this process did not run meanwhile."""
+TRIES_AWAKE_MAX = 3
 _EXIT_DEADLINE_S = 1.0
 
 _NVML_PROBLEMS = {
@@ -77,6 +80,10 @@ class _Trouble(Exception):
         self.problem = problem
         self.gpu = gpu
         self.suspect = suspect
+
+
+class _Overslept(Exception):
+    """A deadline passed while this process was stopped, or its machine stood still."""
 
 
 class NvmlReader:
@@ -128,7 +135,7 @@ class NvmlReader:
             trouble: _Trouble | None = None
             detailed = closely or self._wants_detail()
             try:
-                await self._ask(pci_addresses[:GPUS_MAX], readings, detailed)
+                await self._ask_awake(pci_addresses[:GPUS_MAX], readings, detailed)
                 if len(pci_addresses) > GPUS_MAX:
                     many = f"{len(pci_addresses)} GPUs are more than the limit of {GPUS_MAX}; asked the first"
                     raise _Trouble(SurveyProblem.FAILED, many)
@@ -194,6 +201,17 @@ class NvmlReader:
         self._layouts[address] = layouts
         moving = len(layouts) == LAYOUTS_COMPARED and all(a != b for a, b in pairwise(layouts))
         return msgspec.structs.replace(reading, detail=self._details.get(address), mig_changed=moving)
+
+    async def _ask_awake(
+        self, addresses: tuple[str, ...], readings: dict[str, GpuReading], detail: bool
+    ) -> None:
+        """Ask, and ask again when it was this process that stood still, which says nothing about a driver."""
+        for _ in range(TRIES_AWAKE_MAX):
+            try:
+                return await self._ask(addresses, readings, detail)
+            except _Overslept:
+                readings.clear()
+        raise _Trouble(SurveyProblem.FAILED, "the agent itself did not run while it asked NVML")
 
     async def _ask(self, addresses: tuple[str, ...], readings: dict[str, GpuReading], detail: bool) -> None:
         if self._leaked:
@@ -295,11 +313,14 @@ class NvmlReader:
         """Do it in time, or give up the worker and say which GPU is to blame."""
         worker = self._worker
         assert worker is not None
-        gpu = ""
+        gpu, start_s = "", asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(deadline_s):
                 return await work
         except TimeoutError:
+            if asyncio.get_running_loop().time() - start_s > deadline_s + OVERSLEPT_S:
+                self._drop()
+                raise _Overslept from None
             silent_s = asyncio.get_running_loop().time() - answered_s[0] if answered_s else deadline_s
             # With many slow GPUs the one that is being asked at the deadline is not to blame for it.
             gpu = waiting[0] if waiting and silent_s >= deadline_s / 2 else ""
