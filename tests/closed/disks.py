@@ -51,16 +51,18 @@ def full(folder: Path) -> Iterator[Disk]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[Disk]:
-    """A tmpfs that is mounted again without the right to write."""
+    """An ext4 that finds an error in itself and takes no more writes, as `errors=remount-ro` has it."""
     folder.mkdir()
-    run("mount", "-t", "tmpfs", "tmpfs", folder)
+    image = folder.with_suffix(".image")
+    with image.open("wb") as file:
+        file.truncate(SIZE_BYTES)
+    run("mkfs.ext4", "-q", "-O", "^has_journal", image)
+    run("mount", "-o", "loop,errors=remount-ro", image, folder)
+    numbers = folder.stat().st_dev
+    device = Path(f"/sys/dev/block/{os.major(numbers)}:{os.minor(numbers)}").resolve().name
+    trigger = Path(f"/sys/fs/ext4/{device}/trigger_fs_error")
     try:
-        yield Disk(
-            folder,
-            lambda: run("mount", "-o", "remount,ro", folder),
-            os.strerror(errno.EROFS),
-            lambda: run("mount", "-o", "remount,rw", folder),
-        )
+        yield Disk(folder, lambda: trigger.write_text("a test") and None, os.strerror(errno.EROFS), None)
     finally:
         run("umount", "--lazy", folder)
 

@@ -148,6 +148,19 @@ async def scene(folder: Path) -> AsyncIterator[Place]:
         yield there
 
 
+@asynccontextmanager
+async def the_next_agent(there: Place) -> AsyncIterator[None]:
+    """Runs, and what is published is its word, no longer that of the one before."""
+    begun = (await there.health()).started_at
+
+    async def said() -> bool:
+        return (await there.health()).started_at != begun
+
+    async with running(there):
+        await eventually(said)
+        yield
+
+
 async def test_a_state_file_that_is_no_good_is_said_and_replaced(tmp_path: Path) -> None:
     """Garbage, half a file, a newer version, a folder, a link, a pipe: the agent starts without it, and only
     where it cannot be replaced it is said that nothing is saved."""
@@ -156,7 +169,7 @@ async def test_a_state_file_that_is_no_good_is_said_and_replaced(tmp_path: Path)
             there.state = tmp_path / kind
             file = there.state / "judge.json"
             with damaged(kind, file) as words:
-                async with running(there):
+                async with the_next_agent(there):
                     message = await monitor_says(there, words)
                     assert "may be forgotten" in message
                     if kind == "a folder":
@@ -170,10 +183,15 @@ async def test_a_state_file_that_is_no_good_is_said_and_replaced(tmp_path: Path)
 
 
 async def holds(file: Path, words: bytes) -> bool:
-    try:
-        return words in await asyncio.to_thread(file.read_bytes)
-    except OSError:
-        return False
+    """Whether it is a plain file with these words in it."""
+
+    def so() -> bool:
+        try:
+            return file.is_file() and words in file.read_bytes()
+        except OSError:
+            return False
+
+    return await asyncio.to_thread(so)
 
 
 async def test_a_state_folder_that_is_removed_comes_back_and_no_repaired_fault_with_it(

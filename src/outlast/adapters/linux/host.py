@@ -91,7 +91,7 @@ class LinuxHost:
         """The name that the kernel log uses; a mapped device is dm-0 there, whatever mounts call it."""
         try:
             return (self._sys / "dev/block" / numbers).readlink().name
-        except OSError:
+        except (OSError, ValueError):  # no path: it holds a zero byte
             return PurePosixPath(source).name[:64] or "unknown"
 
     def _controllers(self) -> tuple[DiskController, ...]:

@@ -20,6 +20,11 @@ AHEAD_US: Final = 60_000_000
 """A time so far ahead of the machine's own is a date, or made up: nothing is older than it."""
 
 
+def possible(us: int, now: Moment) -> bool:
+    """Whether a kernel time may be one of this boot."""
+    return us <= now.monotonic * 1_000_000 + AHEAD_US
+
+
 def heard(state: JudgeState, record: KernelRecord) -> bool:
     """Whether this line of the present boot was judged before, perhaps by an earlier process."""
     if record.timestamp_us < state.heard_us - SPAN_US:
@@ -29,7 +34,7 @@ def heard(state: JudgeState, record: KernelRecord) -> bool:
 
 def hear(state: JudgeState, record: KernelRecord, now: Moment) -> JudgeState:
     """Remember that this line is being judged."""
-    if record.timestamp_us > now.monotonic * 1_000_000 + AHEAD_US:
+    if not possible(record.timestamp_us, now):
         return state
     newest_us = max(state.heard_us, record.timestamp_us)
     recent = [stamp for stamp in state.heard if stamp[0] >= newest_us - SPAN_US]

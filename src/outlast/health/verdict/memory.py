@@ -13,7 +13,7 @@ import msgspec
 from outlast.health.counters import rebaselined
 from outlast.health.sources.kernel_text import LineMemory
 from outlast.health.verdict.codes import most_telling
-from outlast.health.verdict.hearing import HEARD_MAX
+from outlast.health.verdict.hearing import HEARD_MAX, possible
 from outlast.health.verdict.state import (
     FAULTS_KEPT_MAX,
     HELD_MAX,
@@ -76,13 +76,16 @@ def restore(
         first_start=False,
         version=STATE_VERSION,
         answer=None,
-        faults=tuple(_proof_anew(fault, now.monotonic) for fault in saved.faults[:FAULTS_KEPT_MAX]),
+        faults=tuple(
+            _proof_anew(fault, now.monotonic) for fault in saved.faults[:FAULTS_KEPT_MAX] if fault.codes
+        ),
         recent=saved.recent[:RECENT_MAX],
         repeats=saved.repeats[:REPEATS_MAX],
         suspicions=saved.suspicions[:SUSPICIONS_MAX],
         past=saved.past[:PAST_MAX],
         tallies=saved.tallies[:TALLIES_MAX],
         unexplained=saved.unexplained[:UNEXPLAINED_MAX],
+        heard_us=saved.heard_us if possible(saved.heard_us, now) else 0,
         heard=saved.heard[-HEARD_MAX:],
         held=tuple(Held(held.event, now.monotonic + HOLD_BACK_S) for held in saved.held[:HELD_MAX]),
         surveyed=now.monotonic if saved.checked_at is not None else None,
@@ -96,22 +99,37 @@ def _decoded(content: bytes) -> tuple[JudgeState | None, str]:
     try:
         saved = msgspec.json.decode(content, type=JudgeState)
     except (msgspec.DecodeError, RecursionError) as error:
-        return _salvaged(content), f"the saved state is unreadable: {str(error)[:200]}"
-    if saved.version in STATE_VERSIONS_READ:
-        return saved, ""
-    return _salvaged(content), f"the saved state has version {saved.version}, this is {STATE_VERSION}"
+        problem = f"the saved state is unreadable: {str(error)[:200]}"
+    else:
+        if saved.version in STATE_VERSIONS_READ:
+            return saved, ""
+        problem = _of_version(saved.version)
+    parts = _parts(content)
+    if parts is not None and parts.version > STATE_VERSION:
+        problem = _of_version(parts.version)
+    return _salvaged(parts), problem
+
+
+def _of_version(version: int) -> str:
+    return f"the saved state has version {version}, this is {STATE_VERSION}"
 
 
 class _Parts(msgspec.Struct):
+    version: int = 0
     boot_id: str = ""
     faults: list[msgspec.Raw] = []
 
 
-def _salvaged(content: bytes) -> JudgeState | None:
-    """The faults of a state that cannot be read as a whole."""
+def _parts(content: bytes) -> _Parts | None:
     try:
-        parts = msgspec.json.decode(content, type=_Parts)
+        return msgspec.json.decode(content, type=_Parts)
     except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _salvaged(parts: _Parts | None) -> JudgeState | None:
+    """The faults of a state that cannot be read as a whole."""
+    if parts is None:
         return None
     faults = []
     for raw in parts.faults[:SALVAGE_MAX]:
