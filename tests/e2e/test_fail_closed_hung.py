@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from outlast.adapters.linux.file_worker import PROCESS_NAME as FILE_READER
-from outlast.adapters.nvml.leaks import leaked_workers
+from outlast.adapters.linux.leaks import leaked_workers
 from outlast.adapters.nvml.reader import LEAKED_WORKERS_MAX, POLL_DEADLINE_S
 from outlast.model.health import Fault, FaultClass
 from outlast.model.names import GPU_MONITOR_READY, GPU_READY, HOST_READY, RDMA_READY

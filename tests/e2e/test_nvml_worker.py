@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.adapters.nvml.leaks import leaked_workers
+from outlast.adapters.linux.leaks import leaked_workers
 from outlast.adapters.nvml.reader import NvmlReader
 from outlast.model.observation import SurveyProblem
 from tests.contract.node.logs import RealTime

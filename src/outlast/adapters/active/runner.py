@@ -19,7 +19,7 @@ import msgspec
 
 from outlast.active.plan import Candidate, Depth, Plan, Step
 from outlast.adapters.active.idle import in_host_pid_namespace, refusal
-from outlast.adapters.nvml.process import WorkerEnded, WorkerGarbage, WorkerProcess
+from outlast.adapters.linux.worker_process import WorkerEnded, WorkerGarbage, WorkerProcess
 from outlast.model.observation import GpuSurvey
 from outlast.model.observation.active import ActiveResult, ActiveTest, Failure, NotTested, Outcome
 from outlast.ports.clock import Clock

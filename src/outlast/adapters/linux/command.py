@@ -16,6 +16,8 @@ from typing import Final
 
 import msgspec
 
+from outlast.adapters.linux.pipes import two_pipes
+
 ERRORS_BYTES_MAX: Final = 16 * 1024
 """Of what a program complains about, this much is kept."""
 UNENDED_MAX: Final = 2
@@ -125,8 +127,7 @@ class _Run:
             self._look_again(_LOOK_FIRST_S)
 
     def _start(self, argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, int]:
-        stdout, child_stdout = os.pipe2(os.O_CLOEXEC)
-        stderr, child_stderr = os.pipe2(os.O_CLOEXEC)
+        (stdout, child_stdout), (stderr, child_stderr) = two_pipes()
         try:
             self._pid = os.posix_spawnp(
                 argv[0],

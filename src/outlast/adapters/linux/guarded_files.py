@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from outlast.adapters.linux.file_worker import PROCESS_NAME
-from outlast.adapters.nvml.leaks import leaked_workers
-from outlast.adapters.nvml.process import WorkerEnded, WorkerGarbage, WorkerProcess
+from outlast.adapters.linux.leaks import leaked_workers
+from outlast.adapters.linux.worker_process import WorkerEnded, WorkerGarbage, WorkerProcess
 
 READ_DEADLINE_S: Final = 5.0
 """For all files of one folder."""

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from outlast.adapters.linux.by_time import record_of, time_of
+from outlast.adapters.linux.pipes import two_pipes
 from outlast.adapters.linux.waiting import readable
 from outlast.health.replay.line import read_line
 from outlast.health.sources.kernel_record import LineSplitter
@@ -164,8 +165,7 @@ class _Child:
     """A started journalctl: a pid and two pipes; killed without waiting, reaped on a timer."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._stdout, stdout = os.pipe2(os.O_CLOEXEC)
-        self._stderr, stderr = os.pipe2(os.O_CLOEXEC)
+        (self._stdout, stdout), (self._stderr, stderr) = two_pipes()
         try:
             self.pid = os.posix_spawnp(
                 arguments[0],

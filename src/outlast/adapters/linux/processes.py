@@ -17,7 +17,7 @@ import msgspec
 
 from outlast.adapters.linux.cgroup import owner_of
 from outlast.adapters.linux.guarded_files import GuardedFiles, ReadFailed, ReadHung
-from outlast.adapters.nvml.worker import PROCESS_NAME as NVML_WORKER
+from outlast.adapters.linux.leaks import NVML_WORKER
 from outlast.model.observation import ProcessOwner, ProcessSurvey, StuckTask, Witness
 from outlast.model.observation.processes import COMM_MAX, HOST_ENGINE, SERVICES
 from outlast.model.plain_text import plain

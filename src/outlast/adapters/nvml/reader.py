@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.adapters.nvml.leaks import leaked_workers
-from outlast.adapters.nvml.process import WorkerEnded, WorkerGarbage, WorkerProcess
+from outlast.adapters.linux.leaks import leaked_workers
+from outlast.adapters.linux.worker_process import WorkerEnded, WorkerGarbage, WorkerProcess
 from outlast.model.observation import GpuDetail, GpuReading, GpuSurvey, SurveyProblem
 from outlast.ports.clock import Clock
 

@@ -22,7 +22,6 @@ from typing import Any
 
 MAGIC = b"OLNV"
 HEADER = struct.Struct("<4sII")
-FRAME_BYTES_MAX = 1024 * 1024
 PROCESS_NAME = "outlast-nvml"
 """How a worker is recognised in /proc after its agent is gone; the kernel keeps 15 bytes."""
 

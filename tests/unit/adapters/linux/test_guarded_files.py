@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from outlast.adapters.linux import file_worker
+from outlast.adapters.linux import file_worker, worker_process
 from outlast.adapters.linux.guarded_files import GuardedFiles, ReadFailed, ReadHung
+from outlast.adapters.linux.leaks import NVML_WORKER
+from outlast.adapters.linux.pipes import two_pipes
 from outlast.adapters.nvml import worker as nvml_worker
 from tests.procfs import FakeProc
 
@@ -20,10 +23,31 @@ def _comm(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text()
 
 
-def test_both_workers_speak_the_same_frames() -> None:
-    """One reader of frames serves both; neither file may import the other."""
-    assert file_worker.MAGIC == nvml_worker.MAGIC
-    assert file_worker.HEADER.format == nvml_worker.HEADER.format
+def test_both_workers_speak_the_frames_that_are_read() -> None:
+    """They run by path and import nothing of ours, so each says for itself what this process expects."""
+    for worker in (file_worker, nvml_worker):
+        assert (worker.MAGIC, worker.HEADER.format) == (worker_process.MAGIC, worker_process.HEADER.format)
+    assert nvml_worker.PROCESS_NAME == NVML_WORKER
+
+
+def test_no_descriptor_is_left_when_the_pipes_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without free descriptors must not lose two more with each poll."""
+    opened = []
+    real = os.pipe2
+
+    def second_fails(flags: int) -> tuple[int, int]:
+        if opened:
+            raise OSError(errno.EMFILE, "Too many open files")
+        opened.extend(real(flags))
+        return opened[0], opened[1]
+
+    monkeypatch.setattr(os, "pipe2", second_fails)
+    with pytest.raises(OSError, match="Too many open files"):
+        two_pipes()
+
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
 
 
 @in_a_loop

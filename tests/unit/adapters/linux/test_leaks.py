@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from outlast.adapters.nvml.leaks import leaked_workers
+from outlast.adapters.linux.leaks import leaked_workers
 
 KILLED, CALM = "0000000000000100", "0000000000000000"
 

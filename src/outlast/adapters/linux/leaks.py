@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
-from outlast.adapters.nvml.worker import PROCESS_NAME
-
+NVML_WORKER: Final = "outlast-nvml"
+"""How the worker calls itself; the kernel keeps 15 bytes."""
 PROCESSES_MAX = 65536
 """Processes looked at in one scan."""
 
@@ -18,7 +19,7 @@ _STATUS_BYTES_MAX = 8192
 _SIGKILL_BIT = 1 << (9 - 1)
 
 
-def leaked_workers(proc: Path = Path("/proc"), worker: str = PROCESS_NAME) -> tuple[int, ...]:
+def leaked_workers(proc: Path = Path("/proc"), worker: str = NVML_WORKER) -> tuple[int, ...]:
     """Pids of our workers of this name with a task in uninterruptible sleep that a SIGKILL waits for.
 
     A zombie whose other thread still sleeps counts: the kernel shows such a process as dead while it

@@ -11,12 +11,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
+import msgspec
+
+from outlast.adapters.linux.pipes import two_pipes
 from outlast.adapters.linux.waiting import readable
-from outlast.adapters.nvml.worker import FRAME_BYTES_MAX, HEADER, MAGIC, encode_frame
+
+MAGIC: Final = b"OLNV"
+HEADER: Final = struct.Struct("<4sII")
+FRAME_BYTES_MAX: Final = 1024 * 1024
+"""A frame is magic, payload length, request id, payload (JSON). Workers run by path and say it themselves."""
 
 _READ_BYTES = 64 * 1024
 _REAP_FIRST_S = 0.01
@@ -35,8 +43,7 @@ class WorkerProcess:
     """One started worker. Raises OSError when it can't be started."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        requests, self._input = os.pipe2(os.O_CLOEXEC)
-        self._output, answers = os.pipe2(os.O_CLOEXEC)
+        (requests, self._input), (self._output, answers) = two_pipes()
         try:
             self.pid = os.posix_spawn(
                 command[0],
@@ -67,7 +74,8 @@ class WorkerProcess:
 
     def send(self, request_id: int, message: dict[str, Any]) -> None:
         """Pass on a request; a worker that does not take it is as good as ended."""
-        frame = encode_frame(request_id, message)
+        payload = msgspec.json.encode(message)
+        frame = HEADER.pack(MAGIC, len(payload), request_id) + payload
         try:
             sent = os.write(self._input, frame)
         except OSError as error:
