@@ -14,7 +14,7 @@ import msgspec
 from outlast.health.catalogue import Catalogue
 from outlast.health.verdict.codes import AT_ONCE
 from outlast.health.verdict.inventory import expected, vouches
-from outlast.health.verdict.proofs import Look, action_known, address_of, gpus_good, proves, repaired
+from outlast.health.verdict.proofs import Case, action_known, address_of, gpus_good, proves, repaired
 from outlast.health.verdict.returning import remembered
 from outlast.health.verdict.state import STALE_S, FaultCode, JudgeState, Moment, OpenFault, Unexplained
 from outlast.model.observation import GpuSurvey
@@ -134,7 +134,7 @@ def _holds(state: JudgeState, fault: OpenFault, catalogue: Catalogue, now: Momen
         return False
     if any(not _looked_again(state, fault, code) for code in fault.codes):
         return False
-    return all(proves(Look(state, fault, code, catalogue, now)) for code in fault.codes)
+    return all(proves(Case(state, fault, code, catalogue, now)) for code in fault.codes)
 
 
 def _looked_again(state: JudgeState, fault: OpenFault, code: FaultCode) -> bool:

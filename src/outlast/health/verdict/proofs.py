@@ -26,7 +26,7 @@ UNTIL_JOB_LEFT: Final = frozenset({"xid/109"})
 """Their expiry counts for a program that is gone only."""
 
 
-class Look(msgspec.Struct, frozen=True):
+class Case(msgspec.Struct, frozen=True):
     """One poll, seen for one code of one fault."""
 
     state: JudgeState
@@ -36,9 +36,9 @@ class Look(msgspec.Struct, frozen=True):
     now: Moment
 
 
-def proves(look: Look) -> bool:
+def proves(case: Case) -> bool:
     """Whether this poll says that the code is over."""
-    return _PROOFS[look.code.proof](look)
+    return _PROOFS[case.code.proof](case)
 
 
 def gpus_good(state: JudgeState, address: str, catalogue: Catalogue) -> bool:
@@ -72,51 +72,51 @@ def new_boot(state: JudgeState, fault: OpenFault) -> bool:
     return bool(state.boot_id) and bool(fault.boot_id) and state.boot_id != fault.boot_id
 
 
-def _level_good(look: Look) -> bool:
-    return look.code.subsystem is not Subsystem.MONITOR or vouches(look.state.gpu)
+def _level_good(case: Case) -> bool:
+    return case.code.subsystem is not Subsystem.MONITOR or vouches(case.state.gpu)
 
 
-def _readable(look: Look) -> bool:
-    return gpus_good(look.state, address_of(look.fault), look.catalogue)
+def _readable(case: Case) -> bool:
+    return gpus_good(case.state, address_of(case.fault), case.catalogue)
 
 
-def _new_boot_and_present(look: Look) -> bool:
-    return new_boot(look.state, look.fault) and _readable(look)
+def _new_boot_and_present(case: Case) -> bool:
+    return new_boot(case.state, case.fault) and _readable(case)
 
 
-def _recovery_none(look: Look) -> bool:
-    return _readable(look) and (repaired(look.state, look.fault) or _watched(look))
+def _recovery_none(case: Case) -> bool:
+    return _readable(case) and (repaired(case.state, case.fault) or _watched(case))
 
 
-def _memory_clean(look: Look) -> bool:
-    if not _readable(look):
+def _memory_clean(case: Case) -> bool:
+    if not _readable(case):
         return False
-    gpus = _readings(look.state, address_of(look.fault))
+    gpus = _readings(case.state, address_of(case.fault))
     if any(gpu.remap_pending or gpu.remap_failed for gpu in gpus):
         return False
-    if new_boot(look.state, look.fault):
+    if new_boot(case.state, case.fault):
         return True
     known = bool(gpus) and all(g.remap_pending is not None and g.recovery_action is not None for g in gpus)
-    return known and (look.code.expiry_s == 0 or _expired(look) or _job_left(look))
+    return known and (case.code.expiry_s == 0 or _expired(case) or _job_left(case))
 
 
-def _sram_clean(look: Look) -> bool:
-    if not _readable(look):
+def _sram_clean(case: Case) -> bool:
+    if not _readable(case):
         return False
-    flags = [gpu.sram_threshold_exceeded for gpu in _readings(look.state, address_of(look.fault))]
+    flags = [gpu.sram_threshold_exceeded for gpu in _readings(case.state, address_of(case.fault))]
     if any(flags):
         return False
-    return repaired(look.state, look.fault) or (bool(flags) and None not in flags and _watched(look))
+    return repaired(case.state, case.fault) or (bool(flags) and None not in flags and _watched(case))
 
 
-def _repair_done(look: Look) -> bool:
-    if not _readable(look):
+def _repair_done(case: Case) -> bool:
+    if not _readable(case):
         return False
-    gpus = _readings(look.state, address_of(look.fault))
+    gpus = _readings(case.state, address_of(case.fault))
     waiting = [_repair_waits(gpu) for gpu in gpus]
     if any(waiting):
         return False
-    return repaired(look.state, look.fault) or (bool(waiting) and None not in waiting)
+    return repaired(case.state, case.fault) or (bool(waiting) and None not in waiting)
 
 
 def _repair_waits(gpu: GpuReading) -> bool | None:
@@ -127,14 +127,14 @@ def _repair_waits(gpu: GpuReading) -> bool | None:
     return any(known) if known else None
 
 
-def _fabric_good(look: Look) -> bool:
-    gpus = _readings(look.state, address_of(look.fault))
-    if not _readable(look) or not all(_fabric_is_good(look.state, gpu) for gpu in gpus):
+def _fabric_good(case: Case) -> bool:
+    gpus = _readings(case.state, address_of(case.fault))
+    if not _readable(case) or not all(_fabric_is_good(case.state, gpu) for gpu in gpus):
         return False
     links_up = bool(gpus) and all(gpu.detail is not None and bool(gpu.detail.nvlinks) for gpu in gpus)
-    if look.code.fault_class is FaultClass.TRANSIENT and links_up:
+    if case.code.fault_class is FaultClass.TRANSIENT and links_up:
         return True
-    return repaired(look.state, look.fault) or _watched(look)
+    return repaired(case.state, case.fault) or _watched(case)
 
 
 def _fabric_is_good(state: JudgeState, gpu: GpuReading) -> bool:
@@ -149,28 +149,28 @@ def _fabric_is_good(state: JudgeState, gpu: GpuReading) -> bool:
     )
 
 
-def _fabric_recovered(look: Look) -> bool:
-    gpus = _readings(look.state, address_of(look.fault))
-    if not _readable(look) or not all(_fabric_is_good(look.state, gpu) for gpu in gpus):
+def _fabric_recovered(case: Case) -> bool:
+    gpus = _readings(case.state, address_of(case.fault))
+    if not _readable(case) or not all(_fabric_is_good(case.state, gpu) for gpu in gpus):
         return False
     # Without persistence mode the driver forgets this wish when its last client leaves.
     kept = bool(gpus) and all(gpu.persistence_enabled for gpu in gpus)
-    return new_boot(look.state, look.fault) or (kept and action_known(look.state, address_of(look.fault)))
+    return new_boot(case.state, case.fault) or (kept and action_known(case.state, address_of(case.fault)))
 
 
-def _never(look: Look) -> bool:
+def _never(case: Case) -> bool:
     return False
 
 
-def _expiry(look: Look) -> bool:
-    return _expired(look)
+def _expiry(case: Case) -> bool:
+    return _expired(case)
 
 
-def _quiet(look: Look) -> bool:
-    return _readable(look) and _expired(look)
+def _quiet(case: Case) -> bool:
+    return _readable(case) and _expired(case)
 
 
-_PROOFS: Final[dict[Proof, Callable[[Look], bool]]] = {
+_PROOFS: Final[dict[Proof, Callable[[Case], bool]]] = {
     Proof.LEVEL_GOOD: _level_good,
     Proof.READABLE: _readable,
     Proof.NEW_BOOT_AND_PRESENT: _new_boot_and_present,
@@ -187,31 +187,31 @@ _PROOFS: Final[dict[Proof, Callable[[Look], bool]]] = {
 }
 
 
-def _expired(look: Look) -> bool:
+def _expired(case: Case) -> bool:
     """Nothing came for long enough, from a log that could have told."""
-    since = max(look.fault.evidence_monotonic, look.fault.quiet_since)
+    since = max(case.fault.evidence_monotonic, case.fault.quiet_since)
     return (
-        look.code.expiry_s > 0
-        and not look.state.kernel_log_lost
-        and look.now.monotonic - since >= look.code.expiry_s
+        case.code.expiry_s > 0
+        and not case.state.kernel_log_lost
+        and case.now.monotonic - since >= case.code.expiry_s
     )
 
 
-def _watched(look: Look) -> bool:
+def _watched(case: Case) -> bool:
     """The same, and every poll meanwhile has read the GPU and that it asks for nothing."""
-    since = look.fault.watched_since
-    if since is None or not _expired(look) or look.now.monotonic - since < look.code.expiry_s:
+    since = case.fault.watched_since
+    if since is None or not _expired(case) or case.now.monotonic - since < case.code.expiry_s:
         return False
-    return look.code.code not in UNTIL_JOB_LEFT or not look.fault.pids or _job_left(look)
+    return case.code.code not in UNTIL_JOB_LEFT or not case.fault.pids or _job_left(case)
 
 
-def _job_left(look: Look) -> bool:
+def _job_left(case: Case) -> bool:
     """The programs that its lines name no longer run on the GPU."""
-    gpus = _readings(look.state, address_of(look.fault))
-    if not look.fault.pids or not gpus or any(gpu.process_ids is None for gpu in gpus):
+    gpus = _readings(case.state, address_of(case.fault))
+    if not case.fault.pids or not gpus or any(gpu.process_ids is None for gpu in gpus):
         return False
     running = {pid for gpu in gpus for pid in gpu.process_ids or ()}
-    return running.isdisjoint(look.fault.pids)
+    return running.isdisjoint(case.fault.pids)
 
 
 def _good(state: JudgeState, address: str) -> bool:
