@@ -8,6 +8,7 @@ the kernel has not noticed yet.
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -89,20 +90,21 @@ class SysfsPciBus:
 
     def _driver_version(self) -> str:
         try:
-            version = _attribute(self._modules / NVIDIA_MODULE / "version")
+            version = _attribute(f"{self._modules}/{NVIDIA_MODULE}/version")
         except OSError:
             return ""
         return version.decode("ascii", "replace").strip()
 
     def _read(self, address: str) -> PciDevice | None:
-        folder = self._devices / address
-        vendor, class_code = _hex(folder / "vendor"), _hex(folder / "class") >> 8
+        # Joined as text: thousands of paths a minute would be most of what an idle agent costs.
+        folder = f"{self._devices}/{address}"
+        vendor, class_code = _hex(f"{folder}/vendor"), _hex(f"{folder}/class") >> 8
         nvidia = vendor == NVIDIA and class_code in (*GPU_CLASSES, NVSWITCH_CLASS)
         if not nvidia and class_code not in NETWORK_CLASSES and vendor != AMAZON:
             return None
-        device = _hex(folder / "device")
+        device = _hex(f"{folder}/device")
         wanted = nvidia or class_code in NETWORK_CLASSES or _is_efa(vendor, device)
-        if not wanted or (folder / "physfn").exists():
+        if not wanted or _is_there(f"{folder}/physfn"):
             return None
         above = self._above(address)
         return PciDevice(
@@ -111,9 +113,9 @@ class SysfsPciBus:
             device=device,
             class_code=class_code,
             driver=_driver(folder),
-            link_width=_width(folder / "current_link_width"),
-            link_width_max=_width(folder / "max_link_width"),
-            responds=_attribute(folder / "config", 2) != b"\xff\xff",
+            link_width=_width(f"{folder}/current_link_width"),
+            link_width_max=_width(f"{folder}/max_link_width"),
+            responds=_attribute(f"{folder}/config", 2) != b"\xff\xff",
             port=above[-1] if above else "",
             aer=read_aer(folder),
         )
@@ -121,7 +123,7 @@ class SysfsPciBus:
     def _above(self, address: str) -> list[str]:
         """Ports between the root and a function, the root first: its place in the tree of devices."""
         try:
-            parts = (self._devices / address).readlink().parts
+            parts = _link(f"{self._devices}/{address}").split("/")
         except OSError:
             return []
         return [part.lower() for part in parts[:-1] if _ADDRESS.fullmatch(part.lower())]
@@ -136,10 +138,10 @@ class SysfsPciBus:
         return tuple(
             PciPort(
                 address=port,
-                link_width_max=_width(self._devices / port / "max_link_width"),
+                link_width_max=_width(f"{self._devices}/{port}/max_link_width"),
                 below=tuple(below[port]),
                 direct=port in direct,
-                aer=read_aer(self._devices / port),
+                aer=read_aer(f"{self._devices}/{port}"),
             )
             for port in sorted(below)
         )
@@ -149,19 +151,30 @@ def _is_efa(vendor: int, device: int) -> bool:
     return vendor == AMAZON and device in EFA_DEVICES
 
 
-def _driver(folder: Path) -> str:
+def _driver(folder: str) -> str:
     try:
-        return (folder / "driver").readlink().name
+        return _link(f"{folder}/driver").rpartition("/")[2]
     except OSError:
         return ""
 
 
-def _attribute(path: Path, limit_bytes: int = _ATTRIBUTE_BYTES_MAX) -> bytes:
-    with path.open("rb", buffering=0) as file:
-        return file.read(limit_bytes) or b""
+def _link(path: str) -> str:
+    return os.readlink(path)  # noqa: PTH115 - see _read
 
 
-def _hex(path: Path) -> int:
+def _is_there(path: str) -> bool:
+    return os.access(path, os.F_OK)
+
+
+def _attribute(path: str, limit_bytes: int = _ATTRIBUTE_BYTES_MAX) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, limit_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _hex(path: str) -> int:
     """A sysfs number such as 0x10de; 0 when the kernel wrote something else."""
     try:
         return int(_attribute(path).strip(), 16)
@@ -169,7 +182,7 @@ def _hex(path: Path) -> int:
         return 0
 
 
-def _width(path: Path) -> int | None:
+def _width(path: str) -> int | None:
     """Lanes; None where the function has no link, or a dead one that reads as all ones."""
     try:
         lanes = int(_attribute(path).strip())

@@ -6,7 +6,7 @@ they say nothing about a link.
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Final
 
 from outlast.model.observation import AerTotals
@@ -17,21 +17,24 @@ _RESET: Final = ("SDES",)
 _TOTAL: Final = "TOTAL_"
 
 
-def read_aer(folder: Path) -> AerTotals | None:
+def read_aer(folder: str) -> AerTotals | None:
     """Totals of a function; None where the kernel keeps none or they cannot be read."""
-    correctable = _errors(folder / "aer_dev_correctable")
-    nonfatal = _errors(folder / "aer_dev_nonfatal", without=_PROBED)
-    fatal = _errors(folder / "aer_dev_fatal", without=(*_PROBED, *_RESET))
+    correctable = _errors(f"{folder}/aer_dev_correctable")
+    nonfatal = _errors(f"{folder}/aer_dev_nonfatal", without=_PROBED)
+    fatal = _errors(f"{folder}/aer_dev_fatal", without=(*_PROBED, *_RESET))
     if correctable is None or nonfatal is None or fatal is None:
         return None
     return AerTotals(correctable=correctable, nonfatal=nonfatal, fatal=fatal)
 
 
-def _errors(path: Path, without: tuple[str, ...] = ()) -> int | None:
+def _errors(path: str, without: tuple[str, ...] = ()) -> int | None:
     """Errors of all kinds but some; the kernel's own total where no kinds are listed."""
     try:
-        with path.open("rb", buffering=0) as file:
-            text = (file.read(_FILE_BYTES_MAX) or b"").decode("ascii", "replace")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(descriptor, _FILE_BYTES_MAX).decode("ascii", "replace")
+        finally:
+            os.close(descriptor)
     except OSError:
         return None
     kinds, total = 0, None

@@ -69,7 +69,7 @@ def test_a_machine_of_any_bytes(first: bytes, second: bytes, mounts: str) -> Non
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         survey = asyncio.run(LinuxHost(root, root / "proc").survey(Wanted()))
-        totals = read_aer(root)
+        totals = read_aer(str(root))
     assert isinstance(survey, HostSurvey)
     assert survey.filesystems is not None
     assert totals is None or min(totals.correctable, totals.nonfatal, totals.fatal) >= 0

@@ -46,7 +46,7 @@ def test_errors_of_probing_and_of_resets_are_left_out(tmp_path: Path) -> None:
     for severity, text in (("correctable", CORRECTABLE), ("nonfatal", NONFATAL), ("fatal", FATAL)):
         (tmp_path / f"aer_dev_{severity}").write_text(text)
 
-    assert read_aer(tmp_path) == AerTotals(correctable=7, nonfatal=3, fatal=2)
+    assert read_aer(str(tmp_path)) == AerTotals(correctable=7, nonfatal=3, fatal=2)
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "RxErr x\n", "\xff\xfe", "RxErr -4\n"])
@@ -54,14 +54,14 @@ def test_garbage_is_no_count(tmp_path: Path, text: str) -> None:
     """And is not zero either."""
     for severity in ("correctable", "nonfatal", "fatal"):
         (tmp_path / f"aer_dev_{severity}").write_text(text)
-    assert read_aer(tmp_path) is None
+    assert read_aer(str(tmp_path)) is None
 
 
 def test_a_kernel_that_only_gives_a_total_is_understood(tmp_path: Path) -> None:
     """The kinds are missing; the total stands."""
     for severity, total in (("correctable", "COR"), ("nonfatal", "NONFATAL"), ("fatal", "FATAL")):
         (tmp_path / f"aer_dev_{severity}").write_text(f"TOTAL_ERR_{total} 3\n")
-    assert read_aer(tmp_path) == AerTotals(correctable=3, nonfatal=3, fatal=3)
+    assert read_aer(str(tmp_path)) == AerTotals(correctable=3, nonfatal=3, fatal=3)
 
 
 def test_counts_of_devices_and_ports_are_counters(sysfs: FakeSysfs, tmp_path: Path) -> None:
