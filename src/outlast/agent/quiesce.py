@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -42,10 +42,7 @@ class Quiesce:
         self._answer: QuiesceStatus | None = None
         self._asking: set[str] = set()
         self._sight = asyncio.Event()
-        content = memory.load() if memory is not None else None
-        if content and (request := request_in(content)) is not None:
-            self._text = content.decode()
-            self._take_up(request)
+        self._recall(memory.load() if memory is not None else None)
 
     @property
     def active(self) -> bool:
@@ -66,7 +63,6 @@ class Quiesce:
         if text == self._text:
             return
         self._text = text
-        self._remember(text or "")
         request = request_in(text) if text else None
         if text and request is None:
             log.warning(
@@ -74,8 +70,10 @@ class Quiesce:
             )
         if request is None:
             self._end("it was withdrawn")
+            self._remember(b"")
         else:
-            self._take_up(request)
+            now = self._clock.now()
+            self._take_up(request, min(request.until, now + timedelta(seconds=QUIESCE_MAX_S)))
         self._changed()
 
     async def first_sight(self) -> None:
@@ -127,24 +125,36 @@ class Quiesce:
             message=f"{request.by} asked to leave the GPUs alone until {until}{held}",
         )
 
-    def _take_up(self, request: QuiesceRequest) -> None:
+    def _take_up(self, request: QuiesceRequest, until: datetime) -> None:
         now = self._clock.now()
-        left_s = min((request.until - now).total_seconds(), QUIESCE_MAX_S)
+        self._remember(f"{until.isoformat()} {self._text}".encode())
+        left_s = min((until - now).total_seconds(), QUIESCE_MAX_S)
         if left_s <= 0:
             self._end("its time is up")
             return
         since = self._answer.since if self._answer and self._answer.request == request.id else now
         self._request = request
         self._ends_s = self._clock.monotonic() + left_s
-        self._answer = QuiesceStatus(
-            request=request.id, by=request.by, since=since, until=now + timedelta(seconds=left_s)
-        )
+        self._answer = QuiesceStatus(request=request.id, by=request.by, since=since, until=until)
 
     def _end(self, why: str) -> None:
         if self._request is not None:
             log.info("the GPUs are looked at again", node=self._node, by=self._request.by, why=why)
         self._request = self._answer = None
 
-    def _remember(self, text: str) -> None:
+    def _recall(self, content: bytes | None) -> None:
+        """What an earlier process took up, until the moment that it gave itself: no restart prolongs it."""
+        until, _, text = (content or b"").partition(b" ")
+        request = request_in(text) if text else None
+        if request is None:
+            return
+        try:
+            ends = datetime.fromisoformat(until.decode())
+            self._text = text.decode()
+            self._take_up(request, min(request.until, ends))
+        except (ValueError, TypeError):  # not our words, or a time without a zone
+            self._text = None
+
+    def _remember(self, content: bytes) -> None:
         if self._memory is not None:
-            self._memory.save(text.encode())
+            self._memory.save(content)

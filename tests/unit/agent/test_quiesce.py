@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from outlast.agent.agent import Agent
-from outlast.model.cluster import NODES
+from outlast.agent.quiesce import Quiesce
+from outlast.model.cluster import NODES, Node, ObjectMeta
 from outlast.model.health import QuiesceStatus
 from outlast.model.names import GPU_FABRIC_READY, GPU_MONITOR_READY, GPU_READY, QUIESCE_ANNOTATION, RDMA_READY
 from outlast.model.quiesce import QUIESCE_MAX_S, QuiesceRequest, request_in
@@ -17,6 +18,7 @@ from outlast.ports.cluster import Patch, PatchType
 from outlast.remediation.act.nodes import NodeAnswer
 from outlast.remediation.act.quiesce import ask, withdraw
 from outlast.sim.apiserver.faults import Fault, Match
+from outlast.sim.node import MemoryStateFile
 from tests.unit.agent.rig import NAME, Rig, rig
 
 pytestmark = pytest.mark.asyncio
@@ -167,3 +169,60 @@ async def test_a_request_of_somebody_else_stands() -> None:
         renewed, node = await ask(there.writer, node, asked(there, name="reset-2"), lambda: None)
         assert renewed is NodeAnswer.DONE
         assert (await withdraw(there.writer, node, "reset-2", lambda: None))[0] is NodeAnswer.DONE
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def now(self) -> datetime:
+        """Wall time."""
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.now_s)
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        """Not to be waited for."""
+        raise AssertionError(seconds)
+
+
+def _marked(text: str) -> Node:
+    return Node(metadata=ObjectMeta(name=NAME, annotations={QUIESCE_ANNOTATION: text}))
+
+
+async def test_no_restart_prolongs_a_request() -> None:
+    """The limit counts from when it was first taken up, over all agents; then it is over for good."""
+    clock, memory = Clock(), MemoryStateFile()
+    text = QuiesceRequest(id="x", by="a test", until=clock.now() + timedelta(days=3650)).to_annotation()
+    for spent_s in (0, 700, 1400, 1799):
+        clock.now_s = 100.0 + spent_s
+        one = Quiesce(NAME, clock, memory, lambda: None)
+        one.saw(_marked(text))
+        assert one.active, spent_s
+        assert one.status is not None
+        assert one.status.until == datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=100 + QUIESCE_MAX_S)
+    clock.now_s = 100.0 + QUIESCE_MAX_S
+    assert not one.active
+    another = Quiesce(NAME, clock, memory, lambda: None)
+    another.saw(_marked(text))
+    assert not another.active
+    another.saw(_marked(asked_until(clock, 60)))
+    assert another.active
+
+
+def asked_until(clock: Clock, seconds: float) -> str:
+    return QuiesceRequest(id="y", by="z", until=clock.now() + timedelta(seconds=seconds)).to_annotation()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b" ", b"x {}", b"2026-01-01 {", b"\xff \xff", b"2026-01-01T00:00:00 "]
+)
+async def test_a_damaged_memory_of_it_is_none(content: bytes) -> None:
+    """Nothing is believed, nothing raised."""
+    clock, memory = Clock(), MemoryStateFile()
+    memory.save(content + asked_until(clock, 60).encode() if content.endswith(b"0 ") else content)
+    assert not Quiesce(NAME, clock, memory, lambda: None).active
