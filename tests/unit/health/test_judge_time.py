@@ -135,7 +135,7 @@ def test_of_a_memory_that_is_not_understood_the_faults_are_kept() -> None:
     saved["standing"] = "something newer"
     saved["faults"][1]["codes"][0]["proof"] = "SomethingNewer"
     state, problem = restore(json.dumps(saved).encode(), scene.boot, "p5.48xlarge", Settings(), scene.now)
-    assert "unreadable" in problem
+    assert "version 99" in problem
     assert [fault.root.code for fault in state.faults] == ["xid/79"]
 
 

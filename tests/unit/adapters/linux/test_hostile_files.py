@@ -15,6 +15,7 @@ from outlast.adapters.linux.guarded_files import FolderText
 from outlast.adapters.linux.host import LinuxHost
 from outlast.adapters.linux.pci_errors import read_aer
 from outlast.model.observation import HostSurvey
+from outlast.model.plain_text import plain
 from outlast.ports.node import Wanted
 
 CONTENT = st.binary(max_size=600) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace"))
@@ -43,7 +44,7 @@ def test_a_process_of_any_text(text: str) -> None:
     """Its line of `stat`, its name, its cgroup."""
     processes._parsed(text)
     processes._parsed(f"12 ({text}) D {text}")
-    assert processes._plain(text).isprintable()
+    assert plain(text).isprintable()
     owner = owner_of(1, text)
     assert len(owner.pod_uid) in (0, 32, 36)
     assert len(owner.container_id) in (0, 64)
