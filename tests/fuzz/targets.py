@@ -42,6 +42,7 @@ from outlast.health.sources.xid import nvlink
 from outlast.health.verdict import Moment, Settings, judge, restore, to_bytes
 from outlast.health.verdict.memory import STATE_BYTES_MAX
 from outlast.model.observation import KERNEL_LINE_BYTES_MAX, KernelLogCaughtUp, KernelRecord
+from outlast.model.plain_text import plain
 from outlast.ports.node import Wanted
 from tests.fuzz.seeds import dcgm, exporter, files_of_proc, frames, kernel_lines, logs, records, states
 
@@ -196,7 +197,7 @@ def proc_files(data: bytes) -> None:
     """stat, status and cgroup of a process."""
     text = data.decode("utf-8", "replace")
     processes._parsed(text)
-    assert processes._plain(text).isprintable()
+    assert plain(text).isprintable()
     _sleeps_killed(text)
     owner = owner_of(1, text)
     assert len(owner.pod_uid) in (0, 32, 36)
