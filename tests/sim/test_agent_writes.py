@@ -7,6 +7,8 @@ from functools import cache
 from itertools import pairwise
 from random import Random
 
+import pytest
+
 from outlast.agent.agent import Agent
 from outlast.agent.options import HEARTBEAT_S, JITTER, LEASE_DURATION_S, LEASE_RENEW_S, Options
 from outlast.model.policy import RemediationPolicySpec
@@ -78,6 +80,7 @@ def _writes(seed: int = 1) -> list[tuple[float, str]]:
     return run_virtual(life())
 
 
+@pytest.mark.long
 def test_ten_thousand_healthy_nodes_cost_less_than_twenty_writes_a_second() -> None:
     """Besides Leases. After the first minutes nothing is written but the heartbeat of the conditions."""
     writes = _writes()
@@ -94,6 +97,7 @@ def test_ten_thousand_healthy_nodes_cost_less_than_twenty_writes_a_second() -> N
     assert started["NodeHealth"] <= 6
 
 
+@pytest.mark.long
 def test_the_lease_costs_what_its_page_says() -> None:
     """One renewal a minute: 167 a second at 10,000 nodes, spread; one may be lost before silence shows."""
     leases = [at_s for at_s, kind in _writes() if kind == "Lease"]
@@ -110,6 +114,7 @@ def test_silence_and_the_lease_are_a_pair() -> None:
     assert LEASE_DURATION_S >= 2 * LEASE_RENEW_S * (1 + JITTER)
 
 
+@pytest.mark.long
 def test_a_fleet_that_started_together_does_not_beat_together() -> None:
     """Heartbeats of agents that were started in one second drift apart."""
     beats = [[at_s for at_s, kind in _writes(seed) if kind == "Node"][-1] for seed in (1, 2, 3)]
