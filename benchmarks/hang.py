@@ -12,13 +12,13 @@ import time
 from pathlib import Path
 from statistics import median
 
-from outlast.adapters.nvml.leaks import leaked_workers
 from tests.controlplane.installation import Installation
 from tests.nvml.frozen import FrozenMount, frozen_mount, why_not
 
 from benchmarks import fleet
 from benchmarks.kernel_line import Box, following, forget
 from benchmarks.report import Row, Section
+from outlast.adapters.linux.leaks import leaked_workers
 from outlast.adapters.nvml.reader import POLL_DEADLINE_S
 
 ROUNDS = 5

@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from outlast.adapters.nvml.leaks import _sleeps_killed
-from outlast.adapters.nvml.process import WorkerEnded, WorkerGarbage, WorkerProcess
 
 from outlast.adapters.linux import processes, rdma
 from outlast.adapters.linux.by_time import record_of, time_of
 from outlast.adapters.linux.cgroup import owner_of
 from outlast.adapters.linux.guarded_files import FolderText
 from outlast.adapters.linux.host import LinuxHost
+from outlast.adapters.linux.leaks import _sleeps_killed
 from outlast.adapters.linux.machine import LinuxMachine
 from outlast.adapters.linux.pci import SysfsPciBus
 from outlast.adapters.linux.position import decode_position
 from outlast.adapters.linux.recorded_log import RecordedLog, RecordedLogError
 from outlast.adapters.linux.syslog_ring import _Picture
+from outlast.adapters.linux.worker_process import WorkerEnded, WorkerGarbage, WorkerProcess
 from outlast.adapters.nvml.reader import _decode
 from outlast.health.catalogue import builtin
 from outlast.health.dcgm_diagnosis import diagnose
