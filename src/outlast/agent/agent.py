@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import aclosing
 from random import Random
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from outlast.agent.conditions import ConditionPublisher
 from outlast.agent.lease import LeaseRenewer
 from outlast.agent.node_health import NodeHealthPublisher
 from outlast.agent.options import (
+    BACKOFF_MAX_S,
     FIRST_LOOK_MAX_S,
     FORGOTTEN_SHOWN_S,
     INBOX_MAX,
@@ -36,7 +38,7 @@ from outlast.health.sources.kernel_text import interesting
 from outlast.health.verdict import Judgement, JudgeState, Moment, judge, restore, to_bytes
 from outlast.health.verdict.broken import place_of
 from outlast.health.verdict.judge import Input
-from outlast.model.observation import KernelRecord, Survey
+from outlast.model.observation import KernelLogLost, KernelRecord, Survey
 from outlast.model.observation.agent_state import AgentStateSurvey
 from outlast.ports.clock import Clock
 from outlast.ports.cluster import Cluster, EventRecorder
@@ -125,16 +127,27 @@ class Agent:
     # --- sources
 
     async def _follow_kernel_log(self) -> None:
-        async for item in self._kernel_log.records():
-            self._save_due.set()
-            self.telemetry.heard(item)
-            if isinstance(item, KernelRecord) and not interesting(item):
-                continue
-            self._inbox.append(item)
-            self._mail.set()
-            if len(self._inbox) >= INBOX_MAX:
-                await self._clock.sleep(0)
-                self._read_inbox()
+        while True:
+            try:
+                await self._read_kernel_log()
+                return
+            except Exception as error:
+                log.error("reading the kernel log failed", node=self._options.node_name, exc_info=error)
+                self._deliver(KernelLogLost(message=f"reading the kernel log failed ({place_of(error)})"))
+            await self._clock.sleep(BACKOFF_MAX_S)
+
+    async def _read_kernel_log(self) -> None:
+        async with aclosing(self._kernel_log.records()) as items:
+            async for item in items:
+                self._save_due.set()
+                self.telemetry.heard(item)
+                if isinstance(item, KernelRecord) and not interesting(item):
+                    continue
+                self._inbox.append(item)
+                self._mail.set()
+                if len(self._inbox) >= INBOX_MAX:
+                    await self._clock.sleep(0)
+                    self._read_inbox()
 
     async def _poll_gpus(self) -> None:
         await self.quiesce.first_sight()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import AsyncGenerator
 
 import pytest
 
 from outlast.model.cluster import LEASES, NODES
 from outlast.model.health import NODE_HEALTHS, FaultClass, FaultState
 from outlast.model.names import GPU_FABRIC_READY, GPU_MONITOR_READY, GPU_READY, HOST_READY, RDMA_READY
-from outlast.model.observation import HostSurvey, Survey
+from outlast.model.observation import HostSurvey, KernelRecord, Survey
 from outlast.ports.cluster import Patch, PatchType
-from outlast.ports.node import Polled, Wanted
+from outlast.ports.node import KernelLogItem, Polled, Wanted
 from outlast.sim.apiserver.faults import Fault, Match
-from outlast.sim.node import MemoryStateFile
+from outlast.sim.node import FakeKernelLog, MemoryStateFile
 from tests.unit.agent.rig import NAME, Rig, rig
 
 pytestmark = pytest.mark.asyncio
@@ -393,3 +394,25 @@ async def test_a_source_that_fails_by_itself_ends_nothing() -> None:
             source.mended = True
             await there.until_condition(GPU_MONITOR_READY, "True")
             assert source.asked > asked > 0
+
+
+async def test_a_line_that_our_reader_trips_over_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log counts as lost, the rest goes on, and reading begins again where it was."""
+    real = FakeKernelLog.records
+    trips = iter([True])
+
+    async def shaky(log: FakeKernelLog) -> AsyncGenerator[KernelLogItem, None]:
+        async for item in real(log):
+            if isinstance(item, KernelRecord) and next(trips, False):
+                raise UnicodeError("a sentence from the log")
+            yield item
+
+    monkeypatch.setattr(FakeKernelLog, "records", shaky)
+    async with rig() as there, there.running():
+        await there.until_condition(GPU_MONITOR_READY, "True")
+        there.kernel.write("anything")
+        said = await there.until_condition(GPU_MONITOR_READY, "Unknown", "KernelLogBlind")
+        assert "reading the kernel log failed (UnicodeError in test_agent.py line " in said.message
+        await there.until_condition(GPU_MONITOR_READY, "True")
+        there.xid(3, 79)
+        await there.until_condition(GPU_READY, "False", "GpuFellOffBus")
