@@ -142,7 +142,7 @@ def run() -> Section:
         # Without the controller-manager, which has no part in it: it would treat each new Node for minutes.
         fleet.installed(controllers=False) as installation,
     ):
-        agent, helpers = _agent(installation, Path(folder), keeper)
+        agent, helpers, tools = _agent(installation, Path(folder), keeper)
         controller = asyncio.run(_controller(installation, Path(folder), keeper))
     return Section(
         name="footprint",
@@ -159,7 +159,7 @@ def run() -> Section:
             f"and as many Leases; looked at {CONTROLLER_SETTLE_S:.0f} s after it led, then left alone for "
             f"{CONTROLLER_IDLE_S:.0f} s. Start: median of {STARTS} processes."
         ),
-        rows=(*_agent_rows(agent, helpers), *_controller_rows(controller), *_start_rows()),
+        rows=(*_agent_rows(agent, helpers, tools), *_controller_rows(controller), *_start_rows()),
     )
 
 
@@ -178,8 +178,8 @@ def _wait(program: Program, ready: Callable[[], bool]) -> None:
 # -- agent --------------------------------------------------------------------------------------
 
 
-def _agent(installation: Installation, folder: Path, keeper: Reaper) -> tuple[Usage, dict[str, Usage]]:
-    """The agent, and by name the helper processes that do for it what may hang."""
+def _agent(installation: Installation, folder: Path, keeper: Reaper) -> tuple[Usage, dict[str, Usage], float]:
+    """The agent, by name the helper processes that do for it what may hang, and percent spent in tools."""
     installation.admin.request("POST", fleet.NODES, fleet.node(0, "agent"))
     name = fleet.node(0, "agent")["metadata"]["name"]
     box = FullBox(installation, folder, name, keeper)
@@ -193,21 +193,24 @@ def _agent(installation: Installation, folder: Path, keeper: Reaper) -> tuple[Us
         if set(helpers) != set(HELPERS):
             raise RuntimeError(f"the agent should have the helpers {HELPERS}, it has {sorted(helpers)}")
         before_s = {name: fleet.cpu_s(pid) for name, pid in helpers.items()}
-        own_s, begun_s = fleet.cpu_s(box.agent.pid, with_dead_children=True), time.monotonic()
+        own_s, begun_s = fleet.cpu_s(box.agent.pid), time.monotonic()
+        tools_s = fleet.cpu_s(box.agent.pid, with_dead_children=True) - own_s
         _settle(box, IDLE_S)
         took_s = time.monotonic() - begun_s
 
         def usage(pid: int, used_s: float) -> Usage:
             return Usage(fleet.memory_mb(pid), fleet.peak_mb(pid), 100 * used_s / took_s)
 
-        agent = usage(box.agent.pid, fleet.cpu_s(box.agent.pid, with_dead_children=True) - own_s)
+        agent_s = fleet.cpu_s(box.agent.pid)
+        tools_s = fleet.cpu_s(box.agent.pid, with_dead_children=True) - agent_s - tools_s
+        agent = usage(box.agent.pid, agent_s - own_s)
         used = {name: usage(pid, fleet.cpu_s(pid) - before_s[name]) for name, pid in helpers.items()}
     finally:
         box.close()
     # The policy of the controller's part would rule it too.
     installation.admin.request("DELETE", f"{fleet.NODES}/{name}")
     installation.admin.request("DELETE", f"{fleet.HEALTHS}/{name}")
-    return agent, used
+    return agent, used, 100 * tools_s / took_s
 
 
 def _settle(box: FullBox, seconds: float) -> None:
@@ -234,10 +237,10 @@ def _vouched(installation: Installation, name: str) -> bool:
     return any(c["type"] == "GPUReady" and c["status"] == "True" for c in conditions)
 
 
-def _agent_rows(agent: Usage, helpers: dict[str, Usage]) -> tuple[Row, ...]:
+def _agent_rows(agent: Usage, helpers: dict[str, Usage], tools_percent: float) -> tuple[Row, ...]:
     rss_mb = agent.memory["rss"]
     percent = agent.percent + sum(helper.percent for helper in helpers.values())
-    parts = [f"agent {agent.percent:.2f} % with the tools that it started"]
+    parts = [f"agent {agent.percent:.2f} %"]
     parts += [f"{name} {helper.percent:.2f} %" for name, helper in sorted(helpers.items())]
     return (
         Row(
@@ -261,6 +264,10 @@ def _agent_rows(agent: Usage, helpers: dict[str, Usage]) -> tuple[Row, ...]:
             f"< {AGENT_GOAL_PERCENT} %",
             percent < AGENT_GOAL_PERCENT,
             ", ".join(parts),
+        ),
+        Row(
+            "tools that it starts (here a dcgmi of shell scripts), processor time",
+            f"{tools_percent:.2f} % of a core",
         ),
     )
 
