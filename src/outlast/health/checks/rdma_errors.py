@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from outlast.health.checks.declaration import KnownPort, LevelCheck, View
-from outlast.health.checks.rdma_links import judged
-from outlast.health.finding import SLOW_SPACING_S, Assessment, Level, Note, Proof
+from outlast.health.checks.rdma_links import judged, level, name_of
+from outlast.health.finding import Assessment, Level, Note
 from outlast.health.reasons import Reason
-from outlast.model.health import FaultClass, Scope, Subsystem
+from outlast.model.health import Subsystem
 from outlast.model.observation import RdmaSurvey
 from outlast.model.observation.rdma import CARRIER_CHANGES, LINK_DOWNED
 
@@ -101,32 +101,14 @@ def _grows(view: View, place: str, rule: ErrorRule) -> bool:
 
 
 def _note(port: KnownPort, text: str) -> Note:
-    return Note(subsystem=Subsystem.RDMA, text=f"port {port.number} of {port.name}: {text}")
+    return Note(subsystem=Subsystem.RDMA, text=f"{name_of(port)}: {text}")
 
 
 def _flapping(port: KnownPort) -> Level:
-    text = f"the link of port {port.number} of {port.name} went down {FLAPS} times or more within an hour"
-    return _level("rdma/link-flapping", Reason.LINK_FLAPPING, port, text)
+    text = f"the link of {name_of(port)} went down {FLAPS} times or more within an hour"
+    return level("rdma/link-flapping", Reason.LINK_FLAPPING, port, text, rank=RANK, polls=POLLS)
 
 
 def _errors(port: KnownPort, counters: list[str]) -> Level:
-    text = f"port {port.number} of {port.name} counts too many {', '.join(counters)}"
-    return _level("rdma/link-errors", Reason.RDMA_LINK_ERRORS, port, text)
-
-
-def _level(code: str, reason: Reason, port: KnownPort, text: str) -> Level:
-    return Level(
-        code=code,
-        reason=reason,
-        fault_class=FaultClass.TRANSIENT,
-        subsystem=Subsystem.RDMA,
-        scope=Scope.NODE,
-        rank=RANK,
-        proof=Proof.LEVEL_GOOD,
-        polls=POLLS,
-        spacing_s=SLOW_SPACING_S,
-        device=port.key,
-        source=RdmaSurvey.source,
-        text=text,
-        summary=f"{text[0].upper()}{text[1:]}.",
-    )
+    text = f"{name_of(port)} counts too many {', '.join(counters)}"
+    return level("rdma/link-errors", Reason.RDMA_LINK_ERRORS, port, text, rank=RANK, polls=POLLS)

@@ -51,7 +51,7 @@ def run(view: View) -> Assessment | None:
             elif port.state in NOT_UP:
                 covers.add(expected.key)
                 if _switched_off(device, port):
-                    notes.append(_note(f"{_name(expected)} is switched off"))
+                    notes.append(_note(f"{name_of(expected)} is switched off"))
                 else:
                     bad.append(_down(expected, port.state))
     notes += _slower_than_peers(survey, known)
@@ -92,11 +92,12 @@ def _slower_than_peers(survey: RdmaSurvey, known: dict[str, KnownPort]) -> list[
             slow = port.rate_gbps < usual and total >= PEERS_MIN and count >= PEERS_SHARE * total
             if slow and expected is not None and port.rate_gbps >= expected.rate_gbps:
                 text = f"runs at {port.rate_gbps:g} Gb/s, most of its kind at {usual:g} Gb/s"
-                notes.append(_note(f"{_name(expected)} {text}"))
+                notes.append(_note(f"{name_of(expected)} {text}"))
     return notes
 
 
-def _name(port: KnownPort) -> str:
+def name_of(port: KnownPort) -> str:
+    """What people call it."""
     return f"port {port.number} of {port.name}"
 
 
@@ -105,25 +106,26 @@ def _note(text: str) -> Note:
 
 
 def _down(port: KnownPort, state: str) -> Level:
-    text = f"{_name(port)} {NOT_UP[state]}"
-    return _level("rdma/port-down", Reason.RDMA_LINK_DOWN, port, text)
+    text = f"{name_of(port)} {NOT_UP[state]}"
+    return level("rdma/port-down", Reason.RDMA_LINK_DOWN, port, text, rank=RANK, polls=LINK_POLLS)
 
 
 def _slow(port: KnownPort, rate_gbps: float) -> Level:
-    text = f"{_name(port)} runs at {rate_gbps:g} Gb/s and ran at {port.rate_gbps:g} Gb/s before"
-    return _level("rdma/port-slow", Reason.RDMA_LINK_SLOW, port, text)
+    text = f"{name_of(port)} runs at {rate_gbps:g} Gb/s and ran at {port.rate_gbps:g} Gb/s before"
+    return level("rdma/port-slow", Reason.RDMA_LINK_SLOW, port, text, rank=RANK, polls=LINK_POLLS)
 
 
-def _level(code: str, reason: Reason, port: KnownPort, text: str) -> Level:
+def level(code: str, reason: Reason, port: KnownPort, text: str, *, rank: int, polls: int) -> Level:
+    """A finding about a port that keeps new work away; `text` is the sentence without its full stop."""
     return Level(
         code=code,
         reason=reason,
         fault_class=FaultClass.TRANSIENT,
         subsystem=Subsystem.RDMA,
         scope=Scope.NODE,
-        rank=RANK,
+        rank=rank,
         proof=Proof.LEVEL_GOOD,
-        polls=LINK_POLLS,
+        polls=polls,
         spacing_s=SLOW_SPACING_S,
         device=port.key,
         source=RdmaSurvey.source,
