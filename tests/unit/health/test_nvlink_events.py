@@ -165,7 +165,7 @@ SWITCH = "nvidia-nvswitch3: SXid (PCI:0000:04:00.0): {}"
         ("10004, Fatal, Host_thermal_event_start", Role.LEADER, FaultClass.TRANSIENT),
         ("12020, Non-fatal, Link 30 egress sequence ID error", Role.UNEXPECTED, FaultClass.TRANSIENT),
         ("11012, Fatal, Link 30 ECC", Role.UNEXPECTED, FaultClass.TRANSIENT),
-        ("28006, Non-fatal, MC TS crumbstore MCTO (First)", Role.UNEXPECTED, FaultClass.TRANSIENT),
+        ("28006, Non-fatal, MC TS crumbstore MCTO (First)", Role.INFORMATIONAL, FaultClass.TRANSIENT),
         ("28006, Fatal, MC TS crumbstore MCTO (First)", Role.UNEXPECTED, FaultClass.TRANSIENT),
         ("20034", Role.UNEXPECTED, FaultClass.TRANSIENT),
         ("20034, Data {0x50610002, 0x10100030}", Role.MODIFIER, FaultClass.TRANSIENT),

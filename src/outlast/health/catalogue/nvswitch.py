@@ -1,6 +1,7 @@
 """What an SXid means once its line's own severity word is known: the table sorts, the word decides.
 
-It belongs to the switch and its link, never to a GPU. A word that contradicts the table is Unknown.
+It belongs to the switch and its link, never to a GPU. A word that contradicts the table is Unknown, and
+so is a fatal code that no table has.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def judge(entry: SxidEntry | None, fatal: bool | None, *, detail: bool = False) 
             proof=Proof.QUIET if passing else Proof.NEW_BOOT_AND_PRESENT if always else Proof.FABRIC_GOOD,
             expiry_s=RECORDED_EXPIRY_S if passing else 0,
         )
-    if not fatal and severity in (SwitchSeverity.POTENTIALLY_FATAL, SwitchSeverity.NON_FATAL):
+    said_harmless = fatal is False and entry is None  # The switch knows more codes than any table.
+    if said_harmless or (
+        not fatal and severity in (SwitchSeverity.POTENTIALLY_FATAL, SwitchSeverity.NON_FATAL)
+    ):
         return SwitchVerdict(
             role=Role.INFORMATIONAL,
             scope=scope,

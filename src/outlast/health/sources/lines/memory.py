@@ -37,6 +37,8 @@ _PAGE: Final = re.compile(
     r"|(?:Sending SIGBUS to|Killing) (?P<task>.{1,32}?):\d{1,10}\b)"
 )
 
+_KERNELS: Final = re.compile(r"\b(?:kernel|slab|unknown)\b")
+
 
 def hardware_error(text: str) -> Line | None:
     """Machine checks and firmware records."""
@@ -75,9 +77,9 @@ def page(text: str) -> Line | None:
     found = _PAGE.search(text)
     if found is None:
         return None
-    # A page hit again was done without when it was hit first.
-    lost = found["result"] == "Failed" and "already" not in found["page"]
-    kind = "memory/page-not-recovered" if lost else "memory/page-lost"
+    # Users of any other page were killed, and one hit again was done without when it was hit first.
+    needed = found["result"] == "Failed" and _KERNELS.search(found["page"])
+    kind = "memory/page-not-recovered" if needed else "memory/page-lost"
     return Line(kind=kind, start=found.start(), subject=(found["task"] or found["page"] or "")[:SUBJECT_MAX])
 
 
