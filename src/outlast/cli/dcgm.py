@@ -19,7 +19,7 @@ _DOES: Final = (
 )
 
 
-def dcgm(code: str, *, json: bool = False, catalogue: list[Path] | None = None) -> int:
+def dcgm(code: str, /, *, json: bool = False, catalogue: list[Path] | None = None) -> int:
     """Explain an error code of DCGM (DCGM_FR_...), a health watch, or a value of one. Exit code 3: unknown.
 
     Example: outlast dcgm 95

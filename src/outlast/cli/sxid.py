@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from outlast.health.sources.facts import SxidFact
 
 
-def sxid(code: str, *, json: bool = False, catalogue: list[Path] | None = None) -> int:
+def sxid(code: str, /, *, json: bool = False, catalogue: list[Path] | None = None) -> int:
     """Explain an SXid code of an NVSwitch, or a line of the kernel log. Exit code 3 when nobody can.
 
     Example: outlast sxid 20034

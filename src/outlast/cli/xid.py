@@ -24,7 +24,7 @@ _PEER_ADVICE: Final = (
 )
 
 
-def xid(code: str, *, json: bool = False, catalogue: list[Path] | None = None) -> int:
+def xid(code: str, /, *, json: bool = False, catalogue: list[Path] | None = None) -> int:
     """Explain an NVIDIA Xid code, or a line of the kernel log. Exit code 3 when nobody can.
 
     Example: outlast xid 79

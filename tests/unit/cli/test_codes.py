@@ -219,3 +219,12 @@ def test_a_row_of_the_users_changes_the_replay(tmp_path: Path, capsys: pytest.Ca
     assert run(["replay", str(log), "--catalogue", str(mine)]) == 0
     assert run(["replay", str(log), "--catalogue", str(log)]) == 2
     assert "line 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["xid", "sxid", "dcgm"])
+def test_a_code_is_an_argument_and_no_option(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who forgets it is asked for a CODE, as the help calls it."""
+    assert run([verb]) == 2
+    said = capsys.readouterr().err
+    assert "CODE" in said
+    assert "--code" not in said
