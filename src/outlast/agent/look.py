@@ -132,7 +132,7 @@ class Look:
             memory,
             self._facts.boot_id,
             self._facts.instance_type,
-            msgspec.structs.replace(settings, one_look=True),
+            msgspec.structs.replace(settings, pace=0.0),
             self._moment(),
         )
         self._remembered = memory is not None and not problem

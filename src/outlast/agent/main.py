@@ -23,7 +23,7 @@ from outlast.agent.config import Config
 from outlast.agent.ending import leave, until_signal
 from outlast.agent.kernel_source import kernel_source
 from outlast.agent.lock import only_agent
-from outlast.agent.options import Options
+from outlast.agent.options import POLL_INTERVAL_S, Options
 from outlast.agent.sources import Places, build
 from outlast.health.catalogue import Catalogue, CatalogueError, load
 from outlast.health.verdict import ApplicationRule, Settings
@@ -66,6 +66,7 @@ async def _serve(config: Config, access: Access, catalogue: Catalogue) -> None:
         application_rule=ApplicationRule(config.application_rule),
         trust_user_records=config.trust_user_records,
         note=config.note,
+        pace=min(1.0, config.poll_interval_s / POLL_INTERVAL_S),
     )
     async with (
         KubernetesCluster(access, clock=clock, rng=rng, field_manager=AGENT_FIELD_MANAGER) as cluster,

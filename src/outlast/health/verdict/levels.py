@@ -182,8 +182,8 @@ def _count(state: JudgeState, assessment: Assessment, source: str, now: Moment) 
 def _counted(
     before: LevelState | None, check: str, level: Level, state: JudgeState, now: Moment
 ) -> LevelState:
-    if state.settings.one_look:
-        level = msgspec.structs.replace(level, spacing_s=0.0)
+    if state.settings.pace < 1:
+        level = msgspec.structs.replace(level, spacing_s=level.spacing_s * state.settings.pace)
     if before is None:
         return LevelState(check, level, 1, now.monotonic, now.monotonic)
     return LevelState(check, level, min(before.polls + 1, POLLS_COUNTED_MAX), before.since, now.monotonic)

@@ -102,8 +102,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     application_rule: ApplicationRule = ApplicationRule.SHADOW
     trust_user_records: bool = False
     """For tests that write to /dev/kmsg, where user space cannot use the kernel's facility."""
-    one_look: bool = False
-    """Somebody waits for the answer: polls that agree count, however short the time between them."""
+    pace: float = 1.0
+    """Share of the usual time that polls must be apart to count as several: smaller for an agent that was told to
+    poll faster, 0 where somebody waits for the answer."""
     note: str = ""
     """Said in the message of GPUMonitorReady, such as the privilege profile."""
 
