@@ -295,4 +295,4 @@ async def test_lines_that_were_overwritten_unread_are_counted_and_said(tmp_path:
         await logged(there, "records of the kernel log were lost")
         there.xid(2, 79)
         await there.until(GPU_READY, "False", "GpuFellOffBus")
-        assert len((await there.health()).faults) == 1
+        assert len(await fault_ids(there)) == 1
