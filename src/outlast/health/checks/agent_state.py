@@ -1,4 +1,4 @@
-"""The agent's memory on disk: full, read-only, damaged. No fault, and nothing is judged otherwise for it.
+"""The agent itself: its disk is full or damaged, a source fails by its own code. No fault of the machine.
 
 But worth a word: after a restart the log is read again, and what was learned of this machine may be gone.
 """
@@ -17,7 +17,7 @@ NAME: Final = "agent_state"
 
 
 def run(view: View) -> Assessment | None:
-    """A note for what cannot be kept, and one for what could not be read."""
+    """A note for what cannot be kept or read, and a doubt for a source whose own code fails."""
     survey = view.newest(AgentStateSurvey)
     if survey is None:
         return None
@@ -33,4 +33,6 @@ def run(view: View) -> Assessment | None:
     return Assessment(check=NAME, notes=tuple(notes))
 
 
-CHECK: Final = LevelCheck(NAME, "whether the agent's memory is kept", frozenset({AgentStateSurvey}), run)
+CHECK: Final = LevelCheck(
+    NAME, "whether the agent's memory is kept and its sources work", frozenset({AgentStateSurvey}), run
+)

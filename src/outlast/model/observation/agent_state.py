@@ -1,4 +1,4 @@
-"""Whether the agent's own memory outlives it: what its disk says."""
+"""How the agent itself is: whether its memory outlives it, and whether its sources work."""
 
 from __future__ import annotations
 
