@@ -55,7 +55,7 @@ def run() -> Section:
         "Published logs (tests/data/wild) are lines and sequences of public trackers, forums and test data, "
         "labelled before they were run: live on a machine that is healthy by every other sign, and from a "
         f"file. At the first run {FIRST_WRONG} of {FIRST_RUN} were judged wrong, and {FIRST_DISRUPTIVE} of "
-        "those were none for which jobs should end: volumes detached, a stick pulled, cards without a driver. "
+        "those were none for which jobs should end: detached volumes, a stick pulled out, display cards. "
         "That is the honest rate for lines never seen; "
         f"the last {LAST_RUN} that were added needed no change.",
         tuple(rows),
