@@ -103,7 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trust_user_records: bool = False
     """For tests that write to /dev/kmsg, where user space cannot use the kernel's facility."""
     pace: float = 1.0
-    """Share of the usual time that polls must be apart to count as several: smaller for an agent that was told
+    """Share of the usual time that polls must be apart to count as several: smaller for an agent that is told
     to poll faster, 0 where somebody waits for the answer."""
     note: str = ""
     """Said in the message of GPUMonitorReady, such as the privilege profile."""
