@@ -33,6 +33,11 @@ WORDS = (
 )
 
 FOUND: dict[str, tuple[bytes, ...]] = {
+    "recorded_log": (
+        b"Nov 30 12:00:00 n kernel: [ 1.000000] NVRM: Xid (PCI:0000:10:1c): 79, x\n"
+        b"[999999999999.000000] NVRM: Xid (PCI:0000:10:1c): 79, x\n"
+        b"[9999999999999.000000] NVRM: Xid (PCI:0000:10:1c): 79, x\n",
+    ),
     "host_files": (b"22 1 259\0\0:1 / / rw shared:1 - ext3 /dev/nvme0n1p1 ro\n\xff\xff",),
 }
 """Inputs that once failed, by target."""

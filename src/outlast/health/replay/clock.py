@@ -104,8 +104,8 @@ class VirtualTime:
     def at(self, elapsed_us: int | None = None) -> str:
         """A moment in the log's own words; empty when the log has no times."""
         elapsed_us = self.elapsed_us if elapsed_us is None else elapsed_us
-        if self._wall is not None:
-            at = self._wall + timedelta(microseconds=elapsed_us - self._wall_at_us)
+        at = self._date(elapsed_us)
+        if at is not None:
             words = f"{at:%Y-%m-%d %H:%M:%S}" if self._year else f"{at:%b %d %H:%M:%S}"
             return words + (f"{at:%z}" if self._zone else "")
         if self._uptime is not None:
@@ -116,6 +116,15 @@ class VirtualTime:
     def moment(self) -> datetime | None:
         """The date of the newest line, where it has one with a year."""
         return self._wall if self._year else None
+
+    def _date(self, elapsed_us: int) -> datetime | None:
+        """None where the log has no dates, or its other times lead beyond all of them."""
+        if self._wall is None:
+            return None
+        try:
+            return self._wall + timedelta(microseconds=elapsed_us - self._wall_at_us)
+        except OverflowError:
+            return None
 
     def _knows(self, line: int) -> bool:
         return line in self._seen or line in self._seen_before
