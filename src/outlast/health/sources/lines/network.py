@@ -23,7 +23,7 @@ _MLX5_SAYS: Final = (
         "failed",
         re.compile(
             r".{0,120}?(?:health recovery failed|recovery flow aborted|PCI reads still not working"
-            r"|unrecoverable hardware error|HW fatal error|irisc not responding"
+            r"|[Uu]nrecoverable hardware error|HW fatal error|irisc not responding"
             r"|Firmware over \d{1,10} MS in (?:pre-)?initializing state"
             r"|mlx5_(?:init_one|load_one|function_setup)\w{0,16} failed|[Ii]nit_one failed)"
         ),
@@ -32,7 +32,8 @@ _MLX5_SAYS: Final = (
     (
         "unhealthy",
         re.compile(
-            r".{0,80}?(?:device's health compromised|Fatal error \d{1,4} detected|Health issue observed"
+            r".{0,80}?(?:device's health compromised|health poll failed|Fatal error \d{1,4} detected"
+            r"|Health issue observed"
             r"|synd 0x[1-9a-f]\w{0,3}: )"
         ),
     ),
@@ -43,7 +44,7 @@ _MLX5_SAYS: Final = (
             r"|canceled on out of queue timeout)"
         ),
     ),
-    ("tx-stalled", re.compile(r"TX timeout\b")),
+    ("tx-stalled", re.compile(r"[TR]X timeout\b")),
     ("slot-power", re.compile(r"Detected insufficient power on the PCIe slot")),
     ("cable", re.compile(r"Port module event(?:\[error\]: |: module \d{1,4}, Cable unplugged)")),
     ("link-down", re.compile(r"(?:Port: \d{1,3} )?Link (?:[Dd]own|DOWN)\b")),
@@ -99,7 +100,8 @@ _ENA_SAYS: Final = (
     (
         "tx-late",
         re.compile(
-            r"(?:Found a T[xX] that wasn't completed on time|\[1/2\] \d{1,9} new missed TX completions"
+            r"(?:Found a T[xX] that wasn't completed on time|TX hasn't completed, qid"
+            r"|\[1/2\] \d{1,9} new missed TX completions"
             r"|TX q \d{1,5} is paused|Potential MSIX issue)"
         ),
     ),

@@ -47,7 +47,7 @@ _XFS_ERROR: Final = re.compile(
 )
 _XFS_USER: Final = re.compile(r"User initiated shutdown")
 _BTRFS: Final = re.compile(
-    rf"{START}BTRFS:? (?:info|warning|error|critical)? ?\(device (?P<disk>{_NAME})(?: state \w{{1,8}})?\)"
+    rf"{START}BTRFS:? (?:info|warning|error|critical)? ?\(device (?P<disk>{_NAME})(?::? state \w{{1,8}})?\)"
     r"(?P<said>.{1,160})"
 )
 _BTRFS_ERROR: Final = re.compile(r"(?:.{0,80}? errno=-\d|: bdev .{1,48} errs: |: error (?:writing|while))")
