@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -93,3 +94,15 @@ def test_a_flood_is_remembered_within_bounds() -> None:
 
     assert len(state.heard) <= HEARD_MAX
     assert len(to_bytes(state)) < 20_000
+
+
+def test_a_saved_state_that_no_agent_wrote_stops_nothing() -> None:
+    """A fault without codes is none, and a last line from the far future hides no line that comes."""
+    saved = json.loads(to_bytes(told(began(), xid(5, 5_000_000))))
+    saved["faults"][0]["codes"] = []
+    saved["heard_us"] = 10**18
+
+    state, problem = restore(json.dumps(saved).encode(), BOOT, "", Settings(), at(UP_S + 10))
+
+    assert problem == ""
+    assert keys(told(state, xid(6, 6_000_000, bus=3, replayed=True))) == ["0000:03:00.0"]
