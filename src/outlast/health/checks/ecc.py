@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.checks.gpus import assessment, finding, readable
+from outlast.health.checks.gpus import all_alike, assessment, finding, readable
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass
@@ -27,6 +27,9 @@ def run(view: View) -> Assessment | None:
     """Per GPU: the SRAM limit of the vendor, else a rise of uncorrected errors."""
     judged = [gpu for gpu in readable(view) if _counts(gpu)]
     bad = [level for gpu in judged if (level := _level(view, gpu)) is not None]
+    doubt = all_alike(bad, judged, "ecc/sram-threshold", "their on-chip memory is worn out")
+    if doubt is not None:
+        return Assessment(check=NAME, notes=(doubt,), covers=frozenset())
     return assessment(NAME, judged, bad)
 
 

@@ -43,9 +43,10 @@ def run(view: View) -> Assessment | None:
     if remote:
         notes.append(_note(f"{_named(remote)} grow on {some(_devices(remote))}: they accuse the other end"))
     answered = [device for device in devices if device.answered]
+    silent = [device for device in answered if _answers_nothing(view, device)]
     return Assessment(
         check=NAME,
-        bad=tuple(_silent(device) for device in answered if _answers_nothing(view, device)),
+        bad=tuple(_silent(device, weak=len(silent) == len(devices) > 1) for device in silent),
         notes=tuple(notes),
         covers=frozenset(_key(device) for device in answered),
     )
@@ -88,12 +89,13 @@ def _note(text: str) -> Note:
     return Note(subsystem=Subsystem.RDMA, text=text)
 
 
-def _silent(device: RdmaDevice) -> Level:
+def _silent(device: RdmaDevice, *, weak: bool) -> Level:
     text = f"EFA device {device.name} ({device.key}) answers no command of its driver"
     return Level(
         code="efa/not-responding",
         reason=Reason.EFA_NOT_RESPONDING,
-        fault_class=FaultClass.REBOOT_CURES,
+        # All at once is what they share: the host below, or the driver.
+        fault_class=FaultClass.TRANSIENT if weak else FaultClass.REBOOT_CURES,
         subsystem=Subsystem.RDMA,
         scope=Scope.NODE,
         rank=RANK,

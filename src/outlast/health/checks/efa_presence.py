@@ -20,6 +20,8 @@ NAME: Final = "efa_presence"
 PRESENCE_POLLS: Final = 2
 RANK: Final = 5
 DEVICE: Final = "EFA"
+FEW_SHARE: Final = 0.25
+"""Of the devices; the share that a machine is never launched without."""
 VM_DRIVER: Final = "vfio-pci"
 
 
@@ -33,12 +35,13 @@ def run(view: View) -> Assessment | None:
     if view.pci is None or not view.pci.readable or view.initializing:
         return None
     found = working(view.pci)
-    given_away = [device.address for device in view.pci.efa_unbound if device.driver == VM_DRIVER]
+    # Another driver than Amazon's is somebody's choice, a virtual machine or a program of its own.
+    given_away = [device.address for device in view.pci.efa_unbound if device.driver]
     wanted = view.expected.efa - len(given_away)
     if len(found) >= wanted:
         return Assessment(check=NAME, notes=_notes(view, len(found)))
     silent = [device.address for device in view.pci.efa if not device.responds]
-    unbound = [device.address for device in view.pci.efa_unbound if device.driver != VM_DRIVER]
+    unbound = [device.address for device in view.pci.efa_unbound if not device.driver]
     listed = {device.address for device in (*view.pci.efa, *view.pci.efa_unbound)}
     gone = [address for address in view.expected.known_efa if address not in listed]
     parts = [f"{len(found)} of {wanted} EFA devices work"]
@@ -50,8 +53,7 @@ def run(view: View) -> Assessment | None:
     level = Level(
         code="efa/unbound" if only_unbound else "efa/missing",
         reason=Reason.NIC_DRIVER_UNBOUND if only_unbound else Reason.EFA_MISSING,
-        # All at once is a driver that is not loaded: software, and no reboot brings it.
-        fault_class=FaultClass.REBOOT_CURES if found or not only_unbound else FaultClass.TRANSIENT,
+        fault_class=_class(len(found), wanted, only_unbound=only_unbound),
         subsystem=Subsystem.RDMA,
         scope=Scope.NODE,
         rank=RANK,
@@ -66,6 +68,15 @@ def run(view: View) -> Assessment | None:
 
 
 CHECK: Final = LevelCheck(NAME, "EFA devices on the bus", frozenset({PciSurvey}), run)
+
+
+def _class(found: int, wanted: int, *, only_unbound: bool) -> FaultClass:
+    """Devices fail one by one. Many that are gone together were detached, or what they share failed; all that
+    lost their driver are software. No reboot brings those."""
+    if only_unbound and not found:
+        return FaultClass.TRANSIENT
+    few = wanted - found <= max(1, wanted * FEW_SHARE)
+    return FaultClass.REBOOT_CURES if few else FaultClass.TRANSIENT
 
 
 def _notes(view: View, found: int) -> tuple[Note, ...]:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.checks.gpus import driver_absent
+from outlast.health.checks.gpus import ALL_MIN, driver_absent, finding, of_node
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
-from outlast.model.health import FaultClass, Scope, Subsystem
+from outlast.model.health import FaultClass
 from outlast.model.observation import GpuReading, GpuSurvey
 
 NAME: Final = "gpu_answers"
+ALL: Final = "GPUs"
 LOST_POLLS: Final = 3
 ANSWER_POLLS: Final = 3
 UNKNOWN_POLLS: Final = 8
@@ -71,29 +72,18 @@ NVIDIA_DRIVER: Final = "nvidia"
 
 
 def run(view: View) -> Assessment | None:
-    """A finding for each GPU whose NVML error proves a fault."""
+    """A finding for each GPU whose NVML error proves a fault; one where it is the same for all of several."""
     if view.gpu is None or view.initializing or driver_absent(view):
         return None
-    bad = [
-        Level(
-            code=meaning.code,
-            reason=meaning.reason,
-            fault_class=meaning.fault_class,
-            subsystem=Subsystem.GPU,
-            scope=Scope.GPU,
-            rank=meaning.rank,
-            proof=Proof.READABLE,
-            polls=meaning.polls,
-            gpu=gpu.pci_address,
-            source=GpuSurvey.source,
-            text=f"NVML: {gpu.error}",
-            summary=f"GPU {gpu.pci_address} {meaning.text}.",
-        )
-        for gpu in view.gpu.gpus
-        if (meaning := _meaning(view, gpu)) is not None
-    ]
-    covers = frozenset(gpu.pci_address for gpu in view.gpu.gpus)
-    return Assessment(check=NAME, bad=tuple(bad), covers=covers)
+    gpus = view.gpu.gpus
+    found = [(gpu, meaning) for gpu in gpus if (meaning := _meaning(view, gpu)) is not None]
+    if len(found) == len(gpus) >= ALL_MIN and len({meaning.code for _, meaning in found}) == 1:
+        # Nothing is told from the rest, so nothing is over for any of them either.
+        level = _of_all(len(gpus), found[0][1], gpus[0].error)
+        return Assessment(check=NAME, bad=(level,), covers=frozenset({ALL}))
+    bad = tuple(_level(gpu, meaning) for gpu, meaning in found)
+    covers = frozenset(gpu.pci_address for gpu in gpus)
+    return Assessment(check=NAME, bad=bad, covers=covers | {ALL} if gpus else covers)
 
 
 CHECK: Final = LevelCheck(NAME, "GPUs in NVML", frozenset({GpuSurvey}), run)
@@ -108,3 +98,32 @@ def _meaning(view: View, gpu: GpuReading) -> ErrorMeaning | None:
         for device in view.pci.gpus
     )
     return NOT_STARTED if others_answer and bound else None
+
+
+def _level(gpu: GpuReading, meaning: ErrorMeaning) -> Level:
+    return finding(
+        gpu,
+        meaning.code,
+        meaning.reason,
+        meaning.fault_class,
+        meaning.rank,
+        f"NVML: {gpu.error}",
+        proof=Proof.READABLE,
+        polls=meaning.polls,
+        summary=f"GPU {gpu.pci_address} {meaning.text}.",
+    )
+
+
+def _of_all(gpus: int, meaning: ErrorMeaning, error: str) -> Level:
+    """What all have in common failed, or somebody resets all of them: that takes longer than one."""
+    return of_node(
+        ALL,
+        f"{meaning.code}-all",
+        meaning.reason,
+        meaning.fault_class,
+        meaning.rank,
+        f"NVML: {error} for all {gpus} GPUs",
+        proof=Proof.READABLE,
+        polls=UNKNOWN_POLLS,
+        summary=f"Each of the {gpus} GPUs {meaning.text}: no board of its own fault.",
+    )

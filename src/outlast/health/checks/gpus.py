@@ -5,7 +5,7 @@ While the driver is away or being changed nothing is said about a GPU, whatever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from outlast.health.checks.declaration import KnownGpu, View
@@ -18,6 +18,8 @@ IDLE: Final = 0x1
 """Clocks event reason: nothing runs, so the clocks are low."""
 USED_SHARE: Final = 0.05
 """More memory than a driver keeps for itself."""
+ALL_MIN: Final = 2
+"""GPUs of a machine from which on "all of them" means something."""
 REASONS_END: Final = 1 << 32
 """No reason has so high a bit; all ones is what a dead device reads as."""
 
@@ -106,6 +108,14 @@ def of_node(
         text=text,
         **values,
     )
+
+
+def all_alike(bad: Sequence[Level], judged: Sequence[GpuReading], code: str, what: str) -> Note | None:
+    """Boards do not end all at once: when every one of several says so, the doubt is about the driver."""
+    if not len(judged) == sum(1 for level in bad if level.code == code) >= ALL_MIN:
+        return None
+    text = f"all {len(judged)} GPUs say at once that {what}: look at the driver, boards do not fail together"
+    return Note(subsystem=Subsystem.GPU, text=text, doubt=Reason.GPU_NOT_READABLE)
 
 
 def assessment(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.checks.gpus import assessment, finding, readable
+from outlast.health.checks.gpus import all_alike, assessment, finding, readable
 from outlast.health.finding import DETAIL_SPACING_S, Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Subsystem
@@ -35,6 +35,9 @@ def run(view: View) -> Assessment | None:
                 f"GPU {gpu.pci_address} has memory banks without a spare row; the next bad row there ends it."
             )
             notes.append(Note(subsystem=Subsystem.GPU, text=text))
+    doubt = all_alike(bad, judged, "repair/unrepairable", "their memory cannot be repaired")
+    if doubt is not None:
+        return Assessment(check=NAME, notes=(doubt,), covers=frozenset())
     return assessment(NAME, judged, bad, notes=notes)
 
 

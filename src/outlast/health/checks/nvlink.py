@@ -1,7 +1,8 @@
 """NVLink: are all links up that should be, and do they carry data without errors?
 
-How many there should be is told by the model, by the peers and by what this board has shown. A board
-that never had a link up on this machine may be meant to have none, as in a one-GPU virtual machine.
+How many there should be is told by what this board has shown, and by its peers where the links are part of
+the board. Links join two ends: several GPUs that lose some at once, or one whose peer is away, are no bad
+board, and drain nobody.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.checks.gpus import assessment, finding, known, of_node, peers, readable
+from outlast.health.checks.wording import some
 from outlast.health.finding import DETAIL_SPACING_S, Assessment, Level
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Subsystem
@@ -18,22 +20,11 @@ from outlast.model.observation.gpu import link_device
 
 NAME: Final = "nvlink"
 LINKS_OF_NODE: Final = "NVLink"
-LINKS: Final = {
-    "Tesla V100-SXM2-16GB": 6,
-    "Tesla V100-SXM2-32GB": 6,
-    "Tesla V100-SXM3-32GB": 6,
-    "NVIDIA A100-SXM4-40GB": 12,
-    "NVIDIA A100-SXM4-80GB": 12,
-    "NVIDIA A800-SXM4-80GB": 8,
-    "NVIDIA H100 80GB HBM3": 18,
-    "NVIDIA H800": 8,
-    "NVIDIA H20": 18,
-    "NVIDIA H200": 18,
-    "NVIDIA B200": 18,
-    "NVIDIA GB200": 18,
-    "NVIDIA GB300": 18,
-}
-"""Links by the name that NVML gives, where they are part of the board and lead to a switch or to peers."""
+BUILT_IN: Final = ("SXM", "HBM3", "NVIDIA H800", "NVIDIA H20", "NVIDIA H200", "NVIDIA GB", "NVIDIA B")
+"""In, or alone as, the name of boards whose links lead to a switch or to each other; PCIe boards have bridges
+between some of them or none, and parts of a machine (p3.8xlarge) have fewer links up than the board has."""
+BRIDGED: Final = ("PCIe", "NVL")
+PEERS_MIN: Final = 2
 
 DOWN_POLLS: Final = 3
 """Links are read about once a minute; a reset by anybody is over by then."""
@@ -61,31 +52,47 @@ def run(view: View) -> Assessment | None:
     if any(gpu.error for gpu in view.gpu.gpus):
         return None  # While a peer is reset or lost, the links to it are down; the peer is the news.
     gpus = readable(view)
-    judged, bad = [], []
-    for gpu in gpus:
-        detail = gpu.detail
-        # In MIG mode a GPU has no use for its links, and the driver may switch them off.
-        if detail is None or not detail.nvlinks or gpu.mig_enabled or gpu.mig_pending:
-            continue
-        judged.append(gpu)
-    dark = [gpu for gpu in judged if not any(_states(gpu)) and links_expected(view, gpu, gpus)]
-    if len(dark) == len(judged) > 1:
-        return assessment(NAME, judged, [_none(len(dark))], also=(LINKS_OF_NODE,))
-    for gpu in judged:
-        level = _down(view, gpu, gpus) or _errors(view, gpu)
-        if level is not None:
-            bad.append(level)
-    return assessment(NAME, judged, bad, also=(LINKS_OF_NODE,))
+    judged = [gpu for gpu in gpus if _has_links(gpu)]
+    down = [gpu for gpu in judged if sum(_states(gpu)) < links_expected(view, gpu, gpus)]
+    bad: list[Level] = []
+    if len(down) > 1:
+        # What each of them lost is not told from the rest, so nothing is over for any of them either.
+        dark = not any(any(_states(gpu)) for gpu in judged)
+        bad.append(_none(len(down)) if dark else _several(down, len(judged)))
+    elif down:
+        bad.append(_down(view, down[0], gpus))
+    whole = [gpu for gpu in judged if gpu not in down]
+    bad += [level for gpu in whole if (level := _errors(view, gpu)) is not None]
+    covered = judged if len(down) == 1 else whole
+    return assessment(NAME, covered, bad, also=(LINKS_OF_NODE,) if judged else ())
 
 
 CHECK: Final = LevelCheck(NAME, "NVLink states and errors", frozenset({GpuSurvey}), run)
 
 
 def links_expected(view: View, gpu: GpuReading, gpus: list[GpuReading]) -> int:
-    """How many links of this GPU should be up."""
-    remembered = [k for other in (gpu, *peers(gpu, gpus)) if (k := known(view, other)) is not None]
-    seen = max((k.nvlinks_up for k in remembered), default=0)
-    return max(seen, LINKS.get(gpu.name, 0)) if seen else 0
+    """How many links of this GPU should be up: as many as it ever had, or as most of its peers have."""
+    own = _most(view, gpu)
+    built_in = any(word in gpu.name for word in BUILT_IN) and not any(word in gpu.name for word in BRIDGED)
+    others = sorted(_most(view, peer) for peer in peers(gpu, gpus)) if built_in else []
+    return max(own, others[(len(others) - 1) // 2]) if len(others) >= PEERS_MIN else own
+
+
+def _most(view: View, gpu: GpuReading) -> int:
+    remembered = known(view, gpu)
+    return max(sum(_states(gpu)), remembered.nvlinks_up if remembered else 0)
+
+
+def _has_links(gpu: GpuReading) -> bool:
+    """It shows links, and may use them: in MIG mode the driver may switch them off."""
+    return bool(_states(gpu)) and not gpu.mig_enabled and not gpu.mig_pending
+
+
+def _peer_is_away(view: View, gpus: list[GpuReading]) -> bool:
+    """A GPU of this machine is missing, or another driver has it: links to it are down with it."""
+    here = {gpu.pci_address for gpu in gpus}
+    listed = {device.address for device in view.pci.gpus} if view.pci is not None else set()
+    return not listed <= here or len(here) < view.expected.gpus
 
 
 def _states(gpu: GpuReading) -> tuple[bool, ...]:
@@ -107,17 +114,32 @@ def _none(gpus: int) -> Level:
     )
 
 
-def _down(view: View, gpu: GpuReading, gpus: list[GpuReading]) -> Level | None:
+def _several(down: list[GpuReading], gpus: int) -> Level:
+    """The other end is one of them, or what is between them."""
+    return of_node(
+        LINKS_OF_NODE,
+        "nvlink/down-several",
+        Reason.NVLINK_DOWN,
+        FaultClass.TRANSIENT,
+        RANK_DOWN,
+        f"{len(down)} of {gpus} GPUs lack NVLinks ({some([gpu.pci_address for gpu in down])})",
+        subsystem=Subsystem.FABRIC,
+        polls=DOWN_POLLS,
+        spacing_s=DETAIL_SPACING_S,
+        clean_span_s=DOWN_CLEAN_SPAN_S,
+    )
+
+
+def _down(view: View, gpu: GpuReading, gpus: list[GpuReading]) -> Level:
     states = _states(gpu)
     up, wanted = sum(states), links_expected(view, gpu, gpus)
-    if up >= wanted:
-        return None
-    down = ", ".join(str(link) for link, active in enumerate(states) if not active)
+    down = some([str(link) for link, active in enumerate(states) if not active])
+    away = _peer_is_away(view, gpus)
     return finding(
         gpu,
         "nvlink/down",
         Reason.NVLINK_DOWN,
-        FaultClass.RESET_CURES,
+        FaultClass.TRANSIENT if away else FaultClass.RESET_CURES,
         RANK_DOWN,
         f"has {up} of {wanted} NVLinks up (down: {down or 'unknown'})",
         subsystem=Subsystem.FABRIC,

@@ -34,10 +34,11 @@ def run(view: View) -> Assessment | None:
         known.setdefault(port.device, port)
     # A driver that is upgraded lets go of all its devices at once; a device that fails is one of several.
     bound = {device.driver for device in view.pci.nics}
-    for address, port in known.items():
-        if address in here:
-            continue
-        level = _missing(port, view.pci, alone=port.driver in bound)
+    missing = [port for address, port in known.items() if address not in here]
+    # All of several at once is what they share: a driver, a fabric, a cloud that services its host.
+    together = len(missing) == len(known) > 1
+    for port in missing:
+        level = _missing(port, view.pci, alone=port.driver in bound, together=together)
         if level is not None:
             bad.append(level)
     return Assessment(check=NAME, bad=tuple(bad))
@@ -46,16 +47,22 @@ def run(view: View) -> Assessment | None:
 CHECK: Final = LevelCheck(NAME, "InfiniBand and RoCE devices", frozenset({RdmaSurvey}), run)
 
 
-def _missing(port: KnownPort, pci: PciSurvey, *, alone: bool) -> Level | None:
+def _missing(port: KnownPort, pci: PciSurvey, *, alone: bool, together: bool) -> Level | None:
     function = next((device for device in pci.nics if device.address == port.device), None)
     if function is not None and function.driver == VM_DRIVER:
         return None
     what = f"RDMA device {port.name} ({port.device})"
     if function is None or not function.responds:
         how = "is gone from the PCI bus" if function is None else "is silent on the PCI bus"
-        return _level("nic/missing", Reason.NIC_MISSING, port, f"{what} {how}")
+        return _level("nic/missing", Reason.NIC_MISSING, port, f"{what} {how}", weak=together)
     if not function.driver:
-        return _level("nic/unbound", Reason.NIC_DRIVER_UNBOUND, port, f"{what} has no driver", weak=not alone)
+        return _level(
+            "nic/unbound",
+            Reason.NIC_DRIVER_UNBOUND,
+            port,
+            f"{what} has no driver",
+            weak=together or not alone,
+        )
     text = f"the driver {function.driver} offers no RDMA device for {port.name} ({port.device})"
     return _level("nic/no-rdma", Reason.NIC_DRIVER_UNBOUND, port, text, weak=True)
 

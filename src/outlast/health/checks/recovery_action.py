@@ -10,7 +10,7 @@ from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
 from outlast.health.checks.gpus import driver_absent
-from outlast.health.finding import Assessment, Level, Proof
+from outlast.health.finding import Assessment, Level, Note, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
 from outlast.model.observation import GpuSurvey
@@ -80,10 +80,13 @@ def run(view: View) -> Assessment | None:
     if view.gpu is None or driver_absent(view):
         return None
     read = [gpu for gpu in view.gpu.gpus if gpu.recovery_action is not None]
-    bad = []
+    bad, notes = [], []
     for gpu in read:
         action = ACTIONS.get(gpu.recovery_action or 0)
         if action is None:
+            if gpu.recovery_action:
+                text = f"GPU {gpu.pci_address} asks for a recovery that this version does not know"
+                notes.append(Note(subsystem=Subsystem.GPU, text=text, doubt=Reason.GPU_NOT_READABLE))
             continue
         bad.append(
             Level(
@@ -100,7 +103,8 @@ def run(view: View) -> Assessment | None:
                 summary=f"GPU {gpu.pci_address}: {action.text}",
             )
         )
-    return Assessment(check=NAME, bad=tuple(bad), covers=frozenset(gpu.pci_address for gpu in read))
+    covers = frozenset(gpu.pci_address for gpu in read if gpu.recovery_action in (0, *ACTIONS))
+    return Assessment(check=NAME, bad=tuple(bad), notes=tuple(notes), covers=covers)
 
 
 CHECK: Final = LevelCheck(NAME, "what the driver asks for", frozenset({GpuSurvey}), run)

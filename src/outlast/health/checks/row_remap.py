@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.checks.gpus import driver_absent
+from outlast.health.checks.gpus import all_alike, driver_absent
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
 from outlast.model.health import FaultClass, Scope, Subsystem
@@ -58,6 +58,9 @@ def run(view: View) -> Assessment | None:
                     summary=f"GPU {gpu.pci_address} replaces a bad memory row at its next reset.",
                 )
             )
+    doubt = all_alike(bad, read, "remap/failed", "a bad memory row could not be replaced")
+    if doubt is not None:
+        return Assessment(check=NAME, notes=(doubt,), covers=frozenset())
     return Assessment(check=NAME, bad=tuple(bad), covers=frozenset(gpu.pci_address for gpu in read))
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from outlast.health.catalogue import Catalogue
 from outlast.health.verdict.codes import AT_ONCE
-from outlast.health.verdict.inventory import expected, vouches
+from outlast.health.verdict.inventory import vouches, wanted_gpus
 from outlast.health.verdict.proofs import Case, action_known, address_of, gpus_good, proves, repaired
 from outlast.health.verdict.returning import remembered
 from outlast.health.verdict.state import STALE_S, FaultCode, JudgeState, Moment, OpenFault, Unexplained
@@ -156,7 +156,7 @@ def _ending(state: JudgeState, fault: OpenFault) -> Ending:
 def _left(state: JudgeState, fault: OpenFault, catalogue: Catalogue) -> bool:
     """The board is no longer in a machine whose every slot is read."""
     gpus = state.gpu.gpus if state.gpu and vouches(state.gpu) else ()
-    if fault.gpu is None or not gpus or len(gpus) < expected(state, catalogue).gpus:
+    if fault.gpu is None or not gpus or len(gpus) < wanted_gpus(state, catalogue):
         return False
     if serial := fault.gpu.serial:
         return all(gpu.serial and gpu.serial != serial for gpu in gpus)

@@ -76,24 +76,44 @@ def learn_identities(state: JudgeState, survey: GpuSurvey, catalogue: Catalogue)
         for gpu in survey.gpus
         if not gpu.error and (gpu.uuid or gpu.serial)
     )[:GPUS_MAX]
-    wanted = expected(state, catalogue).gpus - _given_away(state.pci)
-    if read and len(read) >= wanted:
+    if read and _another_machine(state.known_gpus, read):
+        # No board of it is known: what was learned, and what stood, is about another machine.
+        state = msgspec.structs.replace(forgotten(state, len(read)), known_gpus=())
+    if read and len(read) >= wanted_gpus(state, catalogue):
         # Everything is there: what is remembered of other addresses has left the machine.
         if read == state.known_gpus and state.gpus_complete:
             return state
-        if _another_machine(state.known_gpus, read):
-            # No board of it is known: what was learned, and what stood, is about another machine.
-            state = msgspec.structs.replace(
-                state,
-                learned_gpus=len(read),
-                learned_efa=len(working(state.pci)) if state.pci else 0,
-                known_ports=(),
-            )
         return _followed(msgspec.structs.replace(state, known_gpus=read, gpus_complete=True))
     seen = {gpu.pci_address for gpu in read}
     others = tuple(gpu for gpu in state.known_gpus if gpu.pci_address not in seen)
     merged = tuple(sorted((*read, *others), key=lambda gpu: gpu.pci_address))
     return msgspec.structs.replace(state, known_gpus=merged[:GPUS_MAX])
+
+
+def forgotten(state: JudgeState, gpus: int = 0) -> JudgeState:
+    """Without what was learned of how many devices there are: it is another machine, or of another size."""
+    pci = state.pci
+    return msgspec.structs.replace(
+        state,
+        learned_gpus=max(gpus, len(counted(pci)) if pci else 0),
+        learned_efa=len(working(pci)) if pci else 0,
+        known_efa=(),
+        known_ports=(),
+    )
+
+
+def resized(state: JudgeState, instance_type: str) -> JudgeState:
+    """The state on this instance type: a virtual machine may have been stopped and given another."""
+    before = state.instance_type
+    if before == instance_type:
+        return state
+    state = msgspec.structs.replace(state, instance_type=instance_type)
+    return forgotten(state) if before and instance_type else state
+
+
+def wanted_gpus(state: JudgeState, catalogue: Catalogue) -> int:
+    """How many GPUs should answer us: those that were given to virtual machines cannot."""
+    return expected(state, catalogue).gpus - _given_away(state.pci)
 
 
 def _given_away(pci: PciSurvey | None) -> int:
@@ -105,8 +125,12 @@ def _board(gpu: KnownGpu) -> str:
 
 
 def _another_machine(before: tuple[KnownGpu, ...], after: tuple[KnownGpu, ...]) -> bool:
-    known = {_board(gpu) for gpu in before} - {""}
-    return len(known) > 1 and known.isdisjoint(_board(gpu) for gpu in after)
+    """Not one board of several is the same, by serial number or by UUID."""
+    return len(before) > 1 and _names(before).isdisjoint(_names(after)) and bool(_names(before))
+
+
+def _names(gpus: tuple[KnownGpu, ...]) -> set[str]:
+    return {name for gpu in gpus for name in (gpu.serial, gpu.uuid)} - {""}
 
 
 def _followed(state: JudgeState) -> JudgeState:

@@ -16,6 +16,7 @@ from outlast.health.catalogue import Catalogue
 from outlast.health.verdict import broken, repeats, report, vouching, wedge
 from outlast.health.verdict.clearing import Ended, after_gap, after_poll, departed
 from outlast.health.verdict.events import absorb_record, next_due, release_due
+from outlast.health.verdict.inventory import resized
 from outlast.health.verdict.levels import run_checks, take
 from outlast.health.verdict.memory import rebooted, resumed
 from outlast.health.verdict.state import Answer, JudgeState, Moment, OpenFault
@@ -158,6 +159,4 @@ def _absorb(
             return msgspec.structs.replace(read, kernel_log_source=reading.source), ()
         case MachineFacts():
             state = resumed(rebooted(state, reading.boot_id, now), reading.suspended_s, now)
-            if state.instance_type != reading.instance_type:
-                state = msgspec.structs.replace(state, instance_type=reading.instance_type)
-            return state, ()
+            return resized(state, reading.instance_type), ()

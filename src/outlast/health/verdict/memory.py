@@ -14,6 +14,7 @@ from outlast.health.counters import rebaselined
 from outlast.health.sources.kernel_text import LineMemory
 from outlast.health.verdict.codes import most_telling
 from outlast.health.verdict.hearing import HEARD_MAX, possible
+from outlast.health.verdict.inventory import resized
 from outlast.health.verdict.state import (
     FAULTS_KEPT_MAX,
     HELD_MAX,
@@ -69,9 +70,8 @@ def restore(
     if saved is None:
         return fresh, problem
     kept = msgspec.structs.replace(
-        saved,
+        resized(saved, instance_type or saved.instance_type),
         settings=settings,
-        instance_type=instance_type,
         quiet_from=now.monotonic + INITIALIZING_S,
         first_start=False,
         version=STATE_VERSION,

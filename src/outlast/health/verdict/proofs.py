@@ -13,7 +13,7 @@ import msgspec
 
 from outlast.health.catalogue import Catalogue
 from outlast.health.finding import Proof
-from outlast.health.verdict.inventory import expected, vouches
+from outlast.health.verdict.inventory import vouches, wanted_gpus
 from outlast.health.verdict.state import FaultCode, JudgeState, Moment, OpenFault
 from outlast.model.health import FaultClass, Subsystem
 from outlast.model.observation import GpuReading, PciDevice
@@ -48,7 +48,7 @@ def gpus_good(state: JudgeState, address: str, catalogue: Catalogue) -> bool:
     if address:
         return _good(state, address)
     gpus = _all(state)
-    return len(gpus) >= expected(state, catalogue).gpus and all(_good(state, g.pci_address) for g in gpus)
+    return len(gpus) >= wanted_gpus(state, catalogue) and all(_good(state, g.pci_address) for g in gpus)
 
 
 def action_known(state: JudgeState, address: str) -> bool:
