@@ -109,14 +109,14 @@ async def test_only_file_systems_that_can_fail_are_listed_each_once(host: HostUn
 
 
 @in_a_loop
-async def test_a_file_system_that_turns_read_only_was_writable_before(host: HostUnderTest) -> None:
+async def test_a_file_system_that_turns_read_only_has_a_mount_for_writing(host: HostUnderTest) -> None:
     """What tells a failure from a file system that is read-only on purpose."""
     await look(host)
     host.turn_read_only()
 
     root = next(f for f in (await look(host)).filesystems or () if f.device == "nvme0n1p1")
 
-    assert (root.read_only, root.was_writable, root.errors) == (True, True, 1)
+    assert (root.read_only, root.wanted_writable, root.errors) == (True, True, 1)
 
 
 @in_a_loop

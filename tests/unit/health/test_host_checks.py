@@ -230,23 +230,31 @@ def test_a_file_system_that_its_errors_made_read_only_is_a_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "errors", "seen_writable"),
-    [("ext4", 0, True), ("btrfs", None, False), ("ext4", 3, None)],
-    ids=["remounted by hand", "read-only since ever", "writable with old errors"],
+    ("kind", "errors", "read_only"),
+    [("ext4", 0, True), ("ext4", 7, True), ("btrfs", None, True), ("ext4", 3, False)],
+    ids=["mounted by hand", "with errors of years ago", "no count", "writable with old errors"],
 )
 def test_a_file_system_that_is_read_only_on_purpose_is_none(
-    kind: str, errors: int | None, seen_writable: bool | None
+    kind: str, errors: int | None, read_only: bool
 ) -> None:
-    """Without errors, or never writable, or still writable whatever it counted once."""
+    """Its mount says so too; or it is writable still, whatever it counted once."""
     scene = Around()
-    disk = Filesystem(device="sdb1", mount_point="/data", kind=kind, errors=errors)
-    if seen_writable:
-        scene.host.filesystems["sdb1"] = disk
-        scene.look(2, after_s=HOST_INTERVAL_S)
-    read_only = seen_writable is not None
-    scene.host.filesystems["sdb1"] = msgspec.structs.replace(disk, read_only=read_only)
+    disk = Filesystem(device="sdb1", mount_point="/data", kind=kind, errors=errors, read_only=read_only)
+    scene.host.filesystems["sdb1"] = disk
+    if read_only:
+        scene.host.mounted_read_only.add("sdb1")
     scene.look(10, after_s=HOST_INTERVAL_S)
     assert scene.codes == set()
+
+
+def test_a_file_system_without_a_count_that_the_kernel_made_read_only_is_a_fault() -> None:
+    """Also when that was before the agent's first look: its mount is one for writing."""
+    scene = Around()
+    scene.host.filesystems["sdb1"] = Filesystem(
+        device="sdb1", mount_point="/data", kind="btrfs", read_only=True
+    )
+    scene.look(2, after_s=HOST_INTERVAL_S)
+    assert scene.codes == {"host/filesystem-read-only"}
 
 
 def test_a_disk_that_the_kernel_gave_up_is_a_fault_and_one_that_left_is_not() -> None:

@@ -36,7 +36,6 @@ class LinuxHost:
     def __init__(self, root: Path = Path("/"), proc: Path = Path("/proc")) -> None:
         self._sys = root / "sys"
         self._proc = proc
-        self._writable: set[tuple[str, str]] = set()
         """(device, kind) of file systems that were seen writable."""
 
     async def survey(self, wanted: Wanted) -> HostSurvey:
@@ -64,8 +63,6 @@ class LinuxHost:
             mount = self._filesystem(line)
             if mount is not None and len(found) < FILESYSTEMS_MAX:
                 found.setdefault((mount.device, mount.kind), mount)
-        self._writable &= found.keys()
-        self._writable |= {key for key, mount in found.items() if not mount.read_only}
         return tuple(found.values()), ""
 
     def _filesystem(self, line: str) -> Filesystem | None:
@@ -81,7 +78,7 @@ class LinuxHost:
             mount_point=_unescaped(fields[4])[:256],
             kind=kind,
             read_only="ro" in options,
-            was_writable=(device, kind) in self._writable,
+            wanted_writable="ro" not in fields[5].split(","),
             errors=self._count(self._sys / "fs/ext4" / device / "errors_count")
             if kind in COUNT_ERRORS
             else None,

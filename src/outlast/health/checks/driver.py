@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from outlast.health.checks.declaration import LevelCheck, View
-from outlast.health.checks.gpu_presence import VM_DRIVER
+from outlast.health.checks.gpu_presence import NOUVEAU, counted
 from outlast.health.checks.gpus import driver_absent, of_node
 from outlast.health.finding import Assessment, Level, Proof
 from outlast.health.reasons import Reason
@@ -18,7 +18,6 @@ from outlast.model.observation import GpuSurvey, PciDevice, PciSurvey, SurveyPro
 
 NAME: Final = "driver"
 KEY: Final = "driver"
-NOUVEAU: Final = "nouveau"
 MISMATCH_POLLS: Final = 4
 FOREIGN_POLLS: Final = 4
 UNBOUND_POLLS: Final = 20
@@ -31,7 +30,8 @@ def run(view: View) -> Assessment | None:
     survey, pci = view.gpu, view.pci
     if survey is None or pci is None or not pci.readable:
         return None
-    ours = [gpu for gpu in pci.gpus if gpu.driver != VM_DRIVER]
+    addresses = counted(pci)
+    ours = [gpu for gpu in pci.gpus if gpu.address in addresses]
     if survey.problem is SurveyProblem.DRIVER_MISMATCH or _swapped(survey, pci):
         loaded = f" {pci.driver_module_version}" if pci.driver_module_version else ""
         libraries = f" {survey.library_version}" if survey.library_version else ""

@@ -19,11 +19,21 @@ NAME: Final = "gpu_presence"
 PRESENCE_POLLS: Final = 2
 RANK_LOST: Final = 1
 VM_DRIVER: Final = "vfio-pci"
+NOUVEAU: Final = "nouveau"
 
 
 def counted(pci: PciSurvey) -> list[str]:
-    """Addresses of the GPUs that are ours."""
-    return [gpu.address for gpu in pci.gpus if gpu.driver != VM_DRIVER]
+    """Addresses of the GPUs that are ours: no virtual machine has them, and they drive more than a screen."""
+    screens = _screens(pci)
+    return [gpu.address for gpu in pci.gpus if gpu.driver != VM_DRIVER and gpu.address not in screens]
+
+
+def _screens(pci: PciSurvey) -> set[str]:
+    """GPUs that nouveau holds beside ones of another model that it does not hold."""
+    others = {gpu.device for gpu in pci.gpus if gpu.driver != NOUVEAU}
+    if not others:
+        return set()
+    return {gpu.address for gpu in pci.gpus if gpu.driver == NOUVEAU and gpu.device not in others}
 
 
 def run(view: View) -> Assessment | None:
@@ -33,6 +43,11 @@ def run(view: View) -> Assessment | None:
     given_away = sum(1 for gpu in view.pci.gpus if gpu.driver == VM_DRIVER)
     present = set(counted(view.pci))
     missing = max(0, view.expected.gpus - given_away - len(present))
+    if _screens(view.pci):
+        # It may have been counted before its driver was known, and is there in any case.
+        shown = {gpu.address for gpu in view.pci.gpus}
+        gone = sum(1 for gpu in view.expected.known_gpus if gpu.pci_address not in shown)
+        missing = min(missing, max(gone, view.expected.gpus - len(shown)))
     if driver_absent(view) and present:
         # An upgrade may power GPUs down or rescan the bus; what is lost is told when a driver is back.
         return None
@@ -60,7 +75,8 @@ def _missing(view: View, present: set[str], missing: int) -> list[Level]:
     if not present:
         summary = f"None of the {view.expected.gpus} GPUs of this machine is on the PCI bus."
         return [_lost("", "gpu/none", Reason.NO_GPU_FOUND, "no NVIDIA GPU on the bus", summary)]
-    gone = [gpu.pci_address for gpu in view.expected.known_gpus if gpu.pci_address not in present][:missing]
+    shown = {gpu.address for gpu in view.pci.gpus} if view.pci is not None else present
+    gone = [gpu.pci_address for gpu in view.expected.known_gpus if gpu.pci_address not in shown][:missing]
     text = f"{len(present)} of {view.expected.gpus} GPUs on the PCI bus"
     levels = [
         _lost(address, "gpu/missing", Reason.GPU_MISSING, text, f"GPU {address} is gone: {text}.")

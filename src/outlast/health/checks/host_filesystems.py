@@ -1,8 +1,8 @@
 """Did a local file system stop taking writes?
 
-Kinds that count errors must have some; others must have been writable before. A file system that is
-read-only on purpose is none of ours, and a pod's volume is only told of: it belongs to the pod, whose owner
-may have written the errors into it.
+The kernel changes the file system and leaves its mount as it was; who mounts it read-only on purpose changes
+both. Kinds that count errors must have some, and may still have one of years ago. A pod's volume is only told
+of: it belongs to the pod, whose owner may have written the errors into it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ CHECK: Final = LevelCheck(NAME, "local file systems", frozenset({HostSurvey}), r
 
 
 def _failed(filesystem: Filesystem) -> bool:
-    if not filesystem.read_only:
-        return False
-    return filesystem.was_writable if filesystem.errors is None else filesystem.errors > 0
+    return filesystem.read_only and filesystem.wanted_writable and filesystem.errors != 0
 
 
 def _is_volume(filesystem: Filesystem) -> bool:

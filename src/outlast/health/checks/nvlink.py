@@ -73,9 +73,13 @@ CHECK: Final = LevelCheck(NAME, "NVLink states and errors", frozenset({GpuSurvey
 def links_expected(view: View, gpu: GpuReading, gpus: list[GpuReading]) -> int:
     """How many links of this GPU should be up: as many as it ever had, or as most of its peers have."""
     own = _most(view, gpu)
-    built_in = any(word in gpu.name for word in BUILT_IN) and not any(word in gpu.name for word in BRIDGED)
-    others = sorted(_most(view, peer) for peer in peers(gpu, gpus)) if built_in else []
+    others = sorted(_most(view, peer) for peer in peers(gpu, gpus)) if built_in(gpu.name) else []
     return max(own, others[(len(others) - 1) // 2]) if len(others) >= PEERS_MIN else own
+
+
+def built_in(name: str) -> bool:
+    """Whether boards of this name come with NVLinks."""
+    return any(word in name for word in BUILT_IN) and not any(word in name for word in BRIDGED)
 
 
 def _most(view: View, gpu: GpuReading) -> int:

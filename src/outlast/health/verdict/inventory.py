@@ -55,7 +55,7 @@ def initializing(state: JudgeState, now: Moment) -> bool:
 
 def learn_from_bus(state: JudgeState, survey: PciSurvey, catalogue: Catalogue) -> JudgeState:
     """Remember how many devices the bus has shown at most."""
-    gpus = len(counted(survey))
+    gpus = len(counted(survey)) + _given_away(survey)
     efa = tuple(device.address for device in working(survey))
     state = msgspec.structs.replace(
         state,
@@ -95,7 +95,7 @@ def forgotten(state: JudgeState, gpus: int = 0) -> JudgeState:
     pci = state.pci
     return msgspec.structs.replace(
         state,
-        learned_gpus=max(gpus, len(counted(pci)) if pci else 0),
+        learned_gpus=max(gpus, len(counted(pci)) + _given_away(pci) if pci else 0),
         learned_efa=len(working(pci)) if pci else 0,
         known_efa=(),
         known_ports=(),

@@ -15,7 +15,7 @@ from outlast.health.finding import PROOF_TEXT, Proof
 from outlast.health.reasons import Reason
 from outlast.health.verdict import ports, vouching
 from outlast.health.verdict.clearing import CLEAN_POLLS
-from outlast.health.verdict.inventory import expected
+from outlast.health.verdict.inventory import expected, wanted_gpus
 from outlast.health.verdict.state import Answer, FaultCode, JudgeState, Moment, OpenFault, Standing, Suspicion
 from outlast.model.cluster import Condition
 from outlast.model.health import (
@@ -84,6 +84,7 @@ def answer(
 ) -> Answer:
     """What the NodeHealth object and the node's conditions say; the agent adds who it is."""
     wanted = expected(state, catalogue)
+    gpus_wanted = wanted_gpus(state, catalogue)
     gpus = vouching.inventory(state)
     found = sum(1 for gpu in gpus if gpu.present)
     known = {id(fault): (fault, words) for fault, words in (state.answer.shown if state.answer else ())}
@@ -96,8 +97,8 @@ def answer(
         checked_at=state.checked_at,
         state=_overall(published),
         gpus_found=found,
-        gpus_expected=wanted.gpus,
-        gpu_count=f"{found}/{wanted.gpus}",
+        gpus_expected=gpus_wanted,
+        gpu_count=f"{found}/{gpus_wanted}",
         rdma_found=rdma[0],
         rdma_expected=rdma[1],
         gpus=gpus,

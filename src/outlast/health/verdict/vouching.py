@@ -12,8 +12,9 @@ from outlast.health.catalogue import Catalogue
 from outlast.health.checks.efa_presence import working
 from outlast.health.checks.gpu_presence import counted
 from outlast.health.checks.gpus import reconfiguring
+from outlast.health.checks.nvlink import built_in
 from outlast.health.reasons import Reason
-from outlast.health.verdict.inventory import expected, initializing
+from outlast.health.verdict.inventory import expected, initializing, wanted_gpus
 from outlast.health.verdict.ports import active_ports
 from outlast.health.verdict.state import (
     CADENCE_MIN_S,
@@ -24,6 +25,7 @@ from outlast.health.verdict.state import (
 )
 from outlast.model.health import GPUS_MAX, Gpu, GpuIdentity, Subsystem, Verdict
 from outlast.model.observation import (
+    GpuReading,
     PciSurvey,
     ProcessSurvey,
     RdmaSurvey,
@@ -138,12 +140,12 @@ def _not_observed(state: JudgeState, now: Moment) -> Said | None:
 
 
 def _gpu(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
-    wanted = expected(state, catalogue).gpus
-    if state.pci is not None and state.pci.readable and not counted(state.pci) and not wanted:
-        return Verdict.UNKNOWN, Reason.NO_GPU_FOUND, "There is no NVIDIA GPU on the PCI bus."
+    wanted = wanted_gpus(state, catalogue)
     if state.pci is not None and state.pci.gpus and not counted(state.pci):
         message = f"All {len(state.pci.gpus)} GPUs are given to virtual machines."
         return Verdict.UNKNOWN, Reason.GPU_ASSIGNED_TO_VM, message
+    if state.pci is not None and state.pci.readable and not counted(state.pci) and not wanted:
+        return Verdict.UNKNOWN, Reason.NO_GPU_FOUND, "There is no NVIDIA GPU on the PCI bus."
     if missing := _not_observed(state, now):
         return missing
     if state.pci is not None and not state.pci.readable:
@@ -175,6 +177,8 @@ def _fabric(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
     if missing := _not_observed(state, now):
         return missing
     gpus = state.gpu.gpus if state.gpu else ()
+    if gpus and all(_unlinked(gpu) for gpu in gpus):
+        return Verdict.HEALTHY, Reason.FABRIC_HEALTHY, "No GPU of this machine has NVLinks."
     if state.kernel_log_lost or all(gpu.recovery_action is None for gpu in gpus):
         message = "Nothing that tells of the fabric can be read: " + (
             state.kernel_log_lost or "the driver does not say what recovery it wants"
@@ -188,6 +192,12 @@ def _fabric(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
         else "no GPU uses NVLink."
     )
     return Verdict.HEALTHY, Reason.FABRIC_HEALTHY, message
+
+
+def _unlinked(gpu: GpuReading) -> bool:
+    """It was asked, has no links and no fabric, and is no board that comes with them."""
+    known = gpu.detail is not None and not gpu.detail.nvlinks and not gpu.fabric_state
+    return known and not gpu.error and not built_in(gpu.name)
 
 
 def _rdma(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:

@@ -16,8 +16,8 @@ class Filesystem(Reading, frozen=True, kw_only=True):
     kind: str
     read_only: bool = False
     """The file system itself, not one of its mounts."""
-    was_writable: bool = False
-    """Seen writable since the agent started."""
+    wanted_writable: bool = False
+    """Its mount is one for writing, whatever became of the file system."""
     errors: int | None = None
     """Errors that the file system has counted; None for kinds that count none."""
 

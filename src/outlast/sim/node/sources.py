@@ -173,15 +173,15 @@ class FakeHost:
         self.controllers: dict[str, str] = {"nvme0": "live"}
         self.connections = Fill(used=1000, limit=262_144)
         self.open_files = Fill(used=5000, limit=1_000_000)
-        self._writable: set[str] = set()
+        self.mounted_read_only: set[str] = set()
+        """Devices whose file system somebody has mounted so."""
 
     async def survey(self, wanted: Wanted) -> HostSurvey:
         """How it is now."""
         shown = tuple(
-            msgspec.structs.replace(filesystem, was_writable=device in self._writable)
+            msgspec.structs.replace(filesystem, wanted_writable=device not in self.mounted_read_only)
             for device, filesystem in sorted(self.filesystems.items())
         )
-        self._writable |= {one.device for one in shown if not one.read_only}
         return HostSurvey(
             filesystems=shown,
             controllers=tuple(
