@@ -122,6 +122,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.time_s, self.booted_s, self.boot, self.sequence = 5000.0, 4900.0, 1, 0
+        self._next_s: dict[str, float] = {}
         self.disruptive: set[str] = set()
         """Codes of faults that would have drained somebody, at any time."""
         self.codes: set[str] = set()
@@ -164,14 +165,19 @@ class Site:
         until_s = self.time_s + seconds
         while self.time_s < until_s:
             self.time_s += step_s
-            round_ = int(self.time_s // STEP_S)
             self.tell(self.facts(), self.pci())
-            self.tell(self.nvml(detailed=round_ % 4 == 0))
-            if round_ % 2 == 0:
+            self.tell(self.nvml(detailed=self._due("detail", 4 * STEP_S)))
+            if self._due("network", 2 * STEP_S):
                 self.tell(self.network())
                 self.tell(ProcessSurvey(whole_machine=True, services=tuple(sorted(self.services))))
-            if round_ % 4 == 0:
+            if self._due("host", 4 * STEP_S):
                 self.tell(HostSurvey(filesystems=(), connections=self.connections), *self.extra)
+
+    def _due(self, name: str, every_s: float) -> bool:
+        due = self.time_s >= self._next_s.get(name, 0.0)
+        if due:
+            self._next_s[name] = self.time_s + every_s
+        return due
 
     def restart(self) -> None:
         """The agent ends and starts again with what it had saved."""

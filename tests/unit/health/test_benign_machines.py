@@ -85,7 +85,7 @@ def reset_by_hand(site: Site) -> None:
     site.live(10, step_s=1.0)
     site.gpus = before
     site.live(MINUTE_S)
-    if len(before) < 2:
+    if site.answer.status.gpus_expected < 2:
         return
     site.every_gpu(error="GPU_IS_LOST", recovery_action=None)
     site.live(60)
