@@ -156,7 +156,9 @@ def _down(view: View, gpu: GpuReading, gpus: list[GpuReading]) -> Level:
 def _errors(view: View, gpu: GpuReading) -> Level | None:
     errors = gpu.detail.nvlink_errors if gpu.detail is not None else {}
     for name, limit in LIMITS.items():
-        for link in range(len(errors.get(name, ()))):
+        for link, value in enumerate(errors.get(name, ())):
+            if value is None or value < limit:
+                continue  # It cannot have grown by more than it is.
             grown = view.grown(link_device(gpu.pci_address, link), f"nvlink_{name}", WINDOW_S)
             if grown is not None and grown >= limit:
                 what = f"{grown} {name.replace('_', ' ')} errors on NVLink {link}"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from outlast.model.observation.base import CounterReading, Reading, Survey
 
 _U32_MAX: Final = 2**32 - 1
 _U64_MAX: Final = 2**64 - 1
+LINKS_NAMED_MAX: Final = 1024
+"""Names of links that are kept: 16 GPUs have 288, and names are asked for with every reading."""
 
 
 class SurveyProblem(StrEnum):
@@ -185,6 +188,7 @@ class GpuSurvey(Survey, frozen=True, kw_only=True):
                 yield from _detail_counters(gpu.pci_address, gpu.detail)
 
 
+@lru_cache(LINKS_NAMED_MAX)
 def link_device(pci_address: str, link: int) -> str:
     """The name of one NVLink among the devices that have counters."""
     return f"{pci_address}/link{link}"
@@ -192,9 +196,10 @@ def link_device(pci_address: str, link: int) -> str:
 
 def _detail_counters(address: str, detail: GpuDetail) -> Iterable[CounterReading]:
     for name, by_link in detail.nvlink_errors.items():
+        counter = f"nvlink_{name}"
         for link, value in enumerate(by_link):
             if value is not None:
                 device = link_device(address, link)
-                yield CounterReading(device=device, name=f"nvlink_{name}", value=value, limit=_U64_MAX)
+                yield CounterReading(device=device, name=counter, value=value, limit=_U64_MAX)
     for name, value in detail.c2c_errors.items():
         yield CounterReading(device=address, name=f"c2c_{name}", value=value, limit=_U64_MAX)
