@@ -8,6 +8,7 @@ assert site.disruptive == set()
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -178,6 +179,12 @@ class Site:
         if due:
             self._next_s[name] = self.time_s + every_s
         return due
+
+    def copy(self) -> Site:
+        """The same machine at the same moment, to go another way."""
+        other = copy.copy(self)
+        other.disruptive, other.codes, other._next_s = set(), set(), dict(self._next_s)
+        return other
 
     def restart(self) -> None:
         """The agent ends and starts again with what it had saved."""
