@@ -183,7 +183,7 @@ def test_persistence_mode_that_is_off_is_said_and_blocks_nothing() -> None:
         scene.hardware.change(scene.gpu(index), persistence_enabled=False)
     scene.poll()
     assert scene.says() == ("Healthy", "GpusHealthy")
-    assert "Persistence mode is off for all GPUs" in scene.verdict().message
+    assert "Persistence mode is off for all GPUs (PersistenceOff)" in scene.verdict().message
 
 
 def test_a_device_node_that_is_missing_keeps_programs_out() -> None:

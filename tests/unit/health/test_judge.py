@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -379,6 +380,20 @@ def test_a_crash_is_unknown_and_only_a_row_of_them_is_a_fault() -> None:
     assert scene.says(Subsystem.MONITOR) == ("Unknown", "DiagnosticsCrashed")
     scene.poll(2)
     assert scene.says(Subsystem.MONITOR) == ("Faulty", "DiagnosticsCrashed")
+
+
+@pytest.mark.parametrize(
+    ("machine", "flag", "said"),
+    [("bare-metal", None, True), ("bare-metal", 8, False), ("p5.48xlarge", None, False)],
+)
+def test_a_count_that_only_experience_knows_is_said(machine: str, flag: int | None, said: bool) -> None:
+    """Without table and flag a machine that began one GPU short looks whole: healthy, and it says so."""
+    scene = Scene(settings=Settings(expected_gpus=flag), checked=False)
+    scene.state = msgspec.structs.replace(scene.state, instance_type=machine)
+    scene.tell(KernelLogCaughtUp())
+    scene.poll()
+    assert scene.says()[0] == "Healthy"
+    assert ("ExpectedUnknown" in scene.verdict().message) is said
 
 
 def test_missing_libraries_are_wiring_and_not_health() -> None:

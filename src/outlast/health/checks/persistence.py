@@ -23,7 +23,8 @@ def run(view: View) -> Assessment | None:
         return None
     off = [gpu.pci_address for gpu in gpus if not gpu.persistence_enabled]
     where = "all GPUs" if len(off) == len(gpus) else f"GPU {', '.join(off[:4])}"
-    text = f"Persistence mode is off for {where}: the driver may forget that it asked for a reboot."
+    forgets = "the driver may forget that it asked for a reboot"
+    text = f"Persistence mode is off for {where} (PersistenceOff): {forgets}."
     notes = (Note(subsystem=Subsystem.GPU, text=text),) if off else ()
     return Assessment(check=NAME, notes=notes)
 

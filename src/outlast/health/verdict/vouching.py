@@ -50,6 +50,11 @@ _PROBLEMS: Final = {
 UNREADABLE_SURVEYS: Final = 2
 """Surveys in a row without a full answer before nothing is known: one late answer is none to act on."""
 MOVING_SHOWN_MAX: Final = 4
+EXPECTED_UNKNOWN: Final = (
+    "ExpectedUnknown: no table knows this machine type and --expected-gpus is not set, so a GPU "
+    "that was never seen is not missed."
+)
+"""What is said where only experience tells how many GPUs there should be; it may have begun one short."""
 FABRIC_COMPLETED: Final = 3
 
 SOURCES: Final = {
@@ -168,7 +173,16 @@ def _gpu(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
         )
         return Verdict.UNKNOWN, Reason.RECONFIGURING, message
     answering = sum(1 for gpu in inventory(state) if gpu.present)
-    return Verdict.HEALTHY, Reason.GPUS_HEALTHY, f"{answering} of {wanted} GPUs answer, and no fault is open."
+    message = f"{answering} of {wanted} GPUs answer, and no fault is open."
+    if state.settings.expected_gpus is None and not _listed(state, catalogue):
+        message = f"{message} {EXPECTED_UNKNOWN}"
+    return Verdict.HEALTHY, Reason.GPUS_HEALTHY, message
+
+
+def _listed(state: JudgeState, catalogue: Catalogue) -> bool:
+    """Whether the table of machine types says how many GPUs there should be."""
+    listed = catalogue.hardware.get(state.instance_type)
+    return listed is not None and listed.gpus > 0
 
 
 def _fabric(state: JudgeState, catalogue: Catalogue, now: Moment) -> Said:
