@@ -32,10 +32,12 @@ class DevicesUnderTest(Protocol):
     def count(self, name: str, counter: str, value: int) -> None: ...
     def hang(self, name: str) -> None: ...
     def remove(self, name: str) -> None: ...
+    def share(self, mode: str) -> None: ...
 
 
 class Tree:
     def __init__(self, root: Path) -> None:
+        self._root = root
         self.tree = RdmaTree(FakeSysfs(root))
         self.tree.add_infiniband("mlx5_0", IB)
         self.tree.add_roce("mlx5_1", ROCE, "eth2")
@@ -60,6 +62,11 @@ class Tree:
 
     def remove(self, name: str) -> None:
         self.tree.remove(name)
+
+    def share(self, mode: str) -> None:
+        folder = self._root / "sys/module/ib_core/parameters"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "netns_mode").write_text(f"{mode}\n")
 
 
 class Simulated:
@@ -87,6 +94,9 @@ class Simulated:
 
     def remove(self, name: str) -> None:
         del self._fake.devices[name]
+
+    def share(self, mode: str) -> None:
+        self._fake.exclusive = mode == "N"
 
 
 @pytest_asyncio.fixture(params=["sysfs", "simulated"])
@@ -174,6 +184,16 @@ async def test_a_device_that_is_gone_is_not_listed(devices: DevicesUnderTest) ->
 
     assert [device.name for device in survey.devices] == ["mlx5_1", "rdmap0s6"]
     assert survey.problem is None
+
+
+@in_a_loop
+async def test_devices_may_belong_to_one_network_namespace_each(devices: DevicesUnderTest) -> None:
+    """Then those of pods are out of sight here; without the kernel's word they are shared, as by default."""
+    assert not (await look(devices)).exclusive
+    devices.share("N")
+    assert (await look(devices)).exclusive
+    devices.share("Y")
+    assert not (await look(devices)).exclusive
 
 
 @in_a_loop

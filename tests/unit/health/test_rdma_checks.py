@@ -158,6 +158,19 @@ def test_an_infiniband_device_that_left_the_bus_needs_a_reboot() -> None:
     assert scene.fault.fault_class is FaultClass.REBOOT_CURES
 
 
+def test_a_device_that_a_pod_was_given_is_not_missing() -> None:
+    """Where each network namespace has its own devices, a pod takes its device out of the host's sight; one
+    that is gone from the bus is missing all the same."""
+    scene = infiniband()
+    scene.rdma.exclusive = True
+    del scene.rdma.devices["mlx5_3"]
+    scene.look(12)
+    assert scene.status.faults == ()
+    del scene.hardware.nics[IB[3]]
+    scene.look(12)
+    assert [f.code for f in scene.status.faults] == ["nic/missing"]
+
+
 @pytest.mark.parametrize(
     ("driver", "code", "fault_class"),
     [

@@ -65,6 +65,7 @@ class SysfsRdma:
 
     def __init__(self, root: Path = Path("/"), *, clock: Clock, files: GuardedFiles | None = None) -> None:
         self._class = root / "sys/class/infiniband"
+        self._netns_mode = root / "sys/module/ib_core/parameters/netns_mode"
         self._clock = clock
         self._files = files if files is not None else GuardedFiles()
         self._suspects: dict[str, _Suspect] = {}
@@ -127,7 +128,15 @@ class SysfsRdma:
             problem_device=name,
             message=message,
             failures=self._failures,
+            exclusive=self._exclusive(),
         )
+
+    def _exclusive(self) -> bool:
+        """Whether devices belong to one network namespace each; the kernel's own default is to share them."""
+        try:
+            return self._netns_mode.read_text().strip() == "N"
+        except (OSError, UnicodeDecodeError):
+            return False
 
     def _identity(self, name: str) -> RdmaDevice | None:
         """What the kernel knows without asking the device; None for a virtual function of ours."""

@@ -18,6 +18,7 @@ NAME: Final = "rdma_presence"
 GONE_POLLS: Final = 6
 """At 30 s: three minutes. A driver that is reloaded, or a cloud that services its host, takes less."""
 RANK: Final = 5
+NOT_OFFERED: Final = "nic/no-rdma"
 
 
 def run(view: View) -> Assessment | None:
@@ -39,7 +40,8 @@ def run(view: View) -> Assessment | None:
     together = len(missing) == len(known) > 1
     for port in missing:
         level = _missing(port, view.pci, alone=port.driver in bound, together=together)
-        if level is not None:
+        # A pod that was given the device has taken it out of the host's sight, not off the bus.
+        if level is not None and not (survey.exclusive and level.code == NOT_OFFERED):
             bad.append(level)
     return Assessment(check=NAME, bad=tuple(bad))
 
@@ -64,7 +66,7 @@ def _missing(port: KnownPort, pci: PciSurvey, *, alone: bool, together: bool) ->
             weak=together or not alone,
         )
     text = f"the driver {function.driver} offers no RDMA device for {port.name} ({port.device})"
-    return _level("nic/no-rdma", Reason.NIC_DRIVER_UNBOUND, port, text, weak=True)
+    return _level(NOT_OFFERED, Reason.NIC_DRIVER_UNBOUND, port, text, weak=True)
 
 
 def _level(code: str, reason: Reason, port: KnownPort, text: str, *, weak: bool = False) -> Level:

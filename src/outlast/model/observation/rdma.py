@@ -137,6 +137,8 @@ class RdmaSurvey(Survey, frozen=True, kw_only=True):
     """Surveys in a row, this one included, that could not read everything."""
     readable: bool = True
     """The list of devices itself could be read; there may be none."""
+    exclusive: bool = False
+    """A device is shown only to the network namespace that has it: those of pods are not listed here."""
 
     def counters(self) -> Iterable[CounterReading]:
         """Every counter that was read, with the value where it stops."""

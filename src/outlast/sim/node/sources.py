@@ -94,6 +94,8 @@ class FakeRdma:
         self.devices = {device.name: device for device in devices}
         self.hanging: set[str] = set()
         """Devices whose files never answer."""
+        self.exclusive = False
+        """Devices that pods were given are out of the host's sight."""
         self._failures = 0
 
     async def survey(self, wanted: Wanted) -> RdmaSurvey:
@@ -111,6 +113,7 @@ class FakeRdma:
             problem_device=hanging[0] if hanging else "",
             message=f"{hanging[0]} did not answer" if hanging else "",
             failures=self._failures,
+            exclusive=self.exclusive,
         )
 
     async def aclose(self) -> None:
