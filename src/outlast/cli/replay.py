@@ -40,7 +40,7 @@ def replay(
 ) -> int:
     """Judge recorded kernel logs: which faults they show, what led to them, what a policy would have done.
 
-    Reads dmesg in all its forms, /dev/kmsg, journalctl (also -o json), syslog; plain, gzip, xz or bzip2.
+    Reads dmesg in all its forms, /dev/kmsg, journalctl (also as JSON or export), syslog; gzip, xz, bzip2.
     Exit code 0: no fault. 1: faults were found. 2: wrong usage. 3: none, but not all could be read as a log.
 
     Example: journalctl -k -o json | outlast replay -
@@ -110,9 +110,11 @@ def _open(files: tuple[str, ...]) -> list[RecordedLog]:
 
 
 def _read(log: RecordedLog, judged: Replay) -> None:
+    from outlast.health.replay.unfold import unfolded
+
     judged.begin_file(log.name)
     progress = _Progress(log)
-    for piece in log.pieces():
+    for piece in unfolded(log.pieces()):
         judged.feed(piece)
         progress.show()
     progress.clear()
