@@ -140,10 +140,21 @@ def rows_of(values: Any, rung: Rung, urgency: Urgency) -> tuple[tuple[str, str],
         ("first rung", f"{rung}: {_URGENCIES[urgency]}"),
         ("covers", str(values.scope)),
     ]
+    if values.role is Role.APPLICATION and values.subsystem is Subsystem.GPU:
+        rows.append(("repeated", _repeated()))
     condition = condition_of(values.role, values.fault_class, values.subsystem, values.reason)
     if condition:
         rows += [("condition", condition), ("over when", PROOF_TEXT[Proof(values.proof)] + expiry)]
     return tuple(rows)
+
+
+def _repeated() -> str:
+    from outlast.health.verdict.repeats import BLOCK_JOBS, SUSPECT_JOBS
+
+    return (
+        f"{SUSPECT_JOBS} different jobs on one GPU within a day make that GPU suspected, which is said and no "
+        f"more; {BLOCK_JOBS} keep new work away where --application-rule is block"
+    )
 
 
 def condition_of(role: Role, fault_class: FaultClass, subsystem: Subsystem, reason: Reason) -> str:

@@ -54,6 +54,15 @@ def test_a_code_can_be_spelled_as_people_do(spelling: str, capsys: pytest.Captur
     assert "FALLEN_OFF_THE_BUS" in told(capsys, "xid", spelling)
 
 
+def test_a_programs_code_says_what_repeats_of_it_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    """One is nothing; several jobs on one GPU accuse it. A fault of the hardware has no such row."""
+    text = " ".join(told(capsys, "xid", "31").split())
+    assert "nothing happens to the node" in text
+    assert "2 different jobs on one GPU within a day" in text
+    assert "3 keep new work away where --application-rule is block" in text
+    assert "different jobs" not in told(capsys, "xid", "79")
+
+
 def test_a_pasted_line_is_decoded_and_judged_by_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
     """The link event blames its peer, which the number alone does not say."""
     text = told(capsys, "xid", LINE)

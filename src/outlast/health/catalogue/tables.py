@@ -132,7 +132,9 @@ def read_override(path: Path) -> tuple[Table, Rows]:
         if path.stat().st_size > OVERRIDE_BYTES_MAX:
             raise CatalogueError(f"{path} is larger than {OVERRIDE_BYTES_MAX} bytes")
         text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CatalogueError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise CatalogueError(f"cannot read {path}: {error}") from error
     table = recognise(text, str(path))
     return table, parse(table, text, str(path))
