@@ -152,8 +152,8 @@ def _repeated() -> str:
     from outlast.health.verdict.repeats import BLOCK_JOBS, SUSPECT_JOBS
 
     return (
-        f"{SUSPECT_JOBS} different jobs on one GPU within a day make that GPU suspected, which is said and no "
-        f"more; {BLOCK_JOBS} keep new work away where --application-rule is block"
+        f"{SUSPECT_JOBS} different jobs on one GPU within a day make that GPU suspected, which is said and "
+        f"no more; {BLOCK_JOBS} keep new work away where --application-rule is block"
     )
 
 
