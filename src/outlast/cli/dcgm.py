@@ -84,6 +84,12 @@ def _error(entry: DcgmEntry) -> codes.Explanation:
     )
 
 
+_WATCH_ADVICE: Final = (
+    "Read the text that DCGM prints beside it, and give that to `outlast dcgm` where it names an error; "
+    "`outlast check` on the machine says what the driver and the bus think of it."
+)
+
+
 def _advice(entry: DcgmEntry) -> str:
     if entry.rung is Rung.WATCH:
         return "What the text above says; the node may keep its work."
@@ -101,9 +107,11 @@ def _watch(watch: DcgmWatch) -> codes.Explanation:
         known=True,
         does=(
             ("printed as", watch.words.replace("/", ", ")),
+            ("first rung", f"{Rung.WATCH}: nothing is done to the node for a watch"),
             ("about", watch.subsystem.condition_type),
             ("alone", _DOES),
         ),
+        advice=_WATCH_ADVICE,
         sources=tables.DCGM_HEALTH.sources,
         facts=dict(codes.as_builtins(watch)),
     )

@@ -140,6 +140,9 @@ def test_a_dcgm_code_by_number_or_name(spelling: str, capsys: pytest.CaptureFixt
 def test_a_dcgm_watch_and_its_values(spelling: str, value: int, capsys: pytest.CaptureFixture[str]) -> None:
     """By the words of `dcgmi health` and by their names."""
     assert document(capsys, "dcgm", spelling)["value"] == value
+    text = told(capsys, "dcgm", spelling)
+    assert "first rung" in text
+    assert "What you should do" in text
 
 
 def test_part_of_a_dcgm_name_finds_its_neighbours(capsys: pytest.CaptureFixture[str]) -> None:

@@ -310,3 +310,19 @@ def test_a_link_error_of_a_board_with_unused_links_can_end() -> None:
     links(scene, 3, "1" * 8 + "0" * 10)
     scene.poll(100)
     assert scene.status.faults == ()
+
+
+def test_errors_between_gpu_and_processor_are_worth_a_word_and_no_fault() -> None:
+    """What was counted before the first look is not growth, and an hour later it is over."""
+    scene = Scene(checked=False)
+    scene.hardware.change_detail(scene.gpu(1), c2c_errors={"interrupts": 900, "replay": 5})
+    scene.poll(3)
+    assert "C2C" not in scene.verdict(Subsystem.FABRIC).message
+
+    scene.hardware.change_detail(scene.gpu(1), c2c_errors={"interrupts": 901, "replay": 5})
+    scene.poll()
+    assert f"(C2C) of GPU {scene.gpu(1)} repairs errors" in scene.verdict(Subsystem.FABRIC).message
+    assert (scene.says(Subsystem.FABRIC)[0], scene.status.faults) == ("Healthy", ())
+
+    scene.poll(250)
+    assert "C2C" not in scene.verdict(Subsystem.FABRIC).message

@@ -131,3 +131,15 @@ def test_a_brake_on_all_gpus_is_the_machine() -> None:
     reasons(scene, 0, *range(8))
     scene.poll(250)
     assert scene.status.faults == ()
+
+
+@pytest.mark.parametrize(
+    ("on", "life", "said"), [(True, 3, True), (True, 77, False), (True, None, False), (False, 0, False)]
+)
+def test_a_worn_power_smoothing_is_worth_a_word(on: bool, life: int | None, said: bool) -> None:
+    """Only where it is switched on and says so; it is no fault."""
+    scene = Scene()
+    scene.hardware.change_detail(scene.gpu(2), power_smoothing_enabled=on, power_smoothing_life_percent=life)
+    scene.poll()
+    assert ("nearly worn out" in scene.verdict().message) is said
+    assert (scene.says()[0], scene.status.faults) == ("Healthy", ())
