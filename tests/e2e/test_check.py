@@ -318,7 +318,10 @@ def test_it_goes_on_from_the_memory_of_this_machines_agent(box: Box) -> None:
     """What the agent knew (a GPU that is gone) a check beside it knows too; it changes nothing of it."""
     state = box.folder / "state"
     state.mkdir()
-    known = tuple(KnownGpu(pci_address=address, serial="1") for address in box.nvml.addresses())
+    known = tuple(
+        KnownGpu(pci_address=address, serial=f"{1653022000000 + index}")
+        for index, address in enumerate(box.nvml.addresses())
+    )
     fresh = start(BOOT, "", Settings(), Moment(datetime.now(UTC), 0.0))
     content = to_bytes(msgspec.structs.replace(fresh, learned_gpus=8, known_gpus=known))
     (state / "judge.json").write_bytes(content)

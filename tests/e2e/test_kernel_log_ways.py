@@ -32,7 +32,7 @@ def xid_of(there: Place, index: int) -> str:
 async def test_without_the_device_the_agent_reads_by_the_system_call(tmp_path: Path) -> None:
     """The unprivileged profile: a line of the real ring becomes a condition."""
     async with place(tmp_path) as there:
-        there.fifo = Path("syslog")
+        there.kernel_log = Path("syslog")
         with user_records_unlimited():
             async with running(there, "--trust-user-records", *EIGHT_GPUS):
                 await there.until(GPU_MONITOR_READY, "True")
@@ -45,7 +45,7 @@ async def test_without_the_device_the_agent_reads_by_the_system_call(tmp_path: P
 async def test_the_agent_says_which_way_it_found(tmp_path: Path) -> None:
     """By default the best one that answers, named in the condition; a forged line is not believed."""
     async with place(tmp_path) as there:
-        there.fifo = Path("auto")
+        there.kernel_log = Path("auto")
         with user_records_unlimited():
             async with running(there):
                 await there.until(GPU_MONITOR_READY, "True")
@@ -66,13 +66,13 @@ async def test_the_agent_says_which_way_it_found(tmp_path: Path) -> None:
 async def test_a_log_file_of_a_syslog_daemon_is_followed(tmp_path: Path) -> None:
     """The kernel's line in it becomes a condition; the same words of a program do not."""
     async with place(tmp_path) as there:
-        there.fifo = tmp_path / "kern.log"
-        there.fifo.write_text("Nov 30 12:00:00 h kernel: [    0.000000] Linux version 6.1.0\n")
+        there.kernel_log = tmp_path / "kern.log"
+        there.kernel_log.write_text("Nov 30 12:00:00 h kernel: [    0.000000] Linux version 6.1.0\n")
         async with running(there):
             await there.until(GPU_READY, "True")
-            _append(there.fifo, f"Nov 30 12:00:01 h root: {xid_of(there, 1)}\n")
+            _append(there.kernel_log, f"Nov 30 12:00:01 h root: {xid_of(there, 1)}\n")
             await eventually(lambda: _logged(there, "not believed"))
-            _append(there.fifo, f"Nov 30 12:00:02 h kernel: {xid_of(there, 2)}\n")
+            _append(there.kernel_log, f"Nov 30 12:00:02 h kernel: {xid_of(there, 2)}\n")
             await there.until(GPU_READY, "False", "GpuFellOffBus")
 
             async def accused() -> list[str]:

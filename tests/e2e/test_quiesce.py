@@ -41,7 +41,9 @@ class Site:
         argv = ["env", *(f"{name}={value}" for name, value in self.nvml.environment.items())]
         argv += [sys.executable, "-m", "outlast", "agent", "--node-name", NODE, "--kubeconfig", str(config)]
         argv += ["--kernel-log", str(kernel_log), "--state-dir", str(folder / "state")]
-        argv += ["--host-root", str(sysfs.root), "--proc-root", "/proc", "--poll-interval", "0.5"]
+        self.proc_root = sysfs.root / "proc"
+        """Without processes: what other tests have left asleep on this machine is not ours."""
+        argv += ["--host-root", str(sysfs.root), "--proc-root", str(self.proc_root), "--poll-interval", "0.5"]
         argv += ["--expected-gpus", "8", "--expected-efa", "0", "--dcgm", "off"]
         self.agent = Program("agent", argv, folder / "agent.log", self.reaper)
 
@@ -132,9 +134,9 @@ def test_a_person_gets_the_gpus_and_gives_them_back(site: Site, capsys: pytest.C
 def test_it_ends_by_itself_and_an_agent_that_is_gone_is_named(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A request of three seconds is over after them; nobody answers for an agent that does not run."""
+    """A request of twelve seconds is over after them; nobody answers for an agent that does not run."""
     site.until(GPU_READY, "True GpusHealthy")
-    assert site.outlast("--minutes", "0.05", "--by", "a script") == EXIT_OK
+    assert site.outlast("--minutes", "0.2", "--by", "a script") == EXIT_OK
     site.until(GPU_READY, "True GpusHealthy")
     site.agent.kill()
     assert site.outlast("--minutes", "1", "--by", "a script", "--wait", "1") == EXIT_UNKNOWN
@@ -159,6 +161,8 @@ def test_a_worker_asleep_in_the_driver_is_not_called_released(
     with frozen_mount(tmp_path) as mount:
         site.nvml.action("nvmlDeviceGetUUID", f"dstate:{mount.trap}", gpu=0)
         site.until(GPU_MONITOR_READY, "False DiagnosticsHung")
+        for pid in site.workers():
+            (site.proc_root / str(pid)).symlink_to(f"/proc/{pid}")
         assert site.outlast("--by", "the lab", "--wait", "8") == EXIT_FAULT
         assert "hangs in the driver" in capsys.readouterr().err
         mount.thaw()
