@@ -65,7 +65,7 @@ class Box:
     def run(self, *arguments: str, prefix: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
         """The verb, as a person would start it."""
         command = [*prefix, sys.executable, "-m", "outlast", "check", "--host-root", str(self.sysfs.root)]
-        command += ["--proc-root", "/proc", "--kernel-log", str(self.log)]
+        command += ["--proc-root", str(self.sysfs.root / "proc"), "--kernel-log", str(self.log)]
         command += ["--state-dir", str(self.folder / "state"), *arguments]
         start_s = time.monotonic()
         done = subprocess.run(
