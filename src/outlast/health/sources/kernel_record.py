@@ -18,6 +18,8 @@ HEADER_BYTES_MAX = 256
 PROPERTY_BYTES_MAX = 1024
 FLAGS_MAX = 16
 _INT64_MAX = 2**63 - 1
+_SHORT = 18
+"""A header up to this long has no room for a number that is too large."""
 _FLAGS = {b"-": "-", b"c": "c"}
 """Those of nearly all records, so that nothing is decoded for them."""
 
@@ -43,11 +45,11 @@ def parse_record(
     fields = head.split(b",", 4)
     if not end or len(fields) < 3 or len(head) > HEADER_BYTES_MAX or b"\n" in head:
         return None
-    first, second, third = fields[:3]
-    if not (first.isdigit() and second.isdigit() and third.isdigit()):
+    first, second, third = fields[0], fields[1], fields[2]
+    if not (first and second and third and (first + second + third).isdigit()):
         return None
     priority, sequence, timestamp_us = int(first), int(second), int(third)
-    if priority > _INT64_MAX or sequence > _INT64_MAX or timestamp_us > _INT64_MAX:
+    if len(head) > _SHORT and max(priority, sequence, timestamp_us) > _INT64_MAX:
         return None
     flags = fields[3] if len(fields) > 3 else b"-"
     text, _, rest = text.partition(b"\n")

@@ -76,6 +76,7 @@ _UNSAID: Final = frozenset(
         *("answer", "standing", "version", "running_base_s", "uptime_s", "suspended_s"),
         *("held", "recent", "repeats", "tallies", "past", "owners", "removals", "stuck", "witness"),
         *("off_bus", "gaps", "untrusted", "probes", "asked", "first_start", "judged", "counters"),
+        *("heard", "heard_us"),
     }
 )
 _SAID: Final = attrgetter(*(name for name in JudgeState.__struct_fields__ if name not in _UNSAID))
