@@ -166,3 +166,15 @@ def test_what_is_saved_does_not_change_with_time_alone() -> None:
     scene.poll(100)
     assert to_bytes(scene.state) == before
     assert msgspec.json.decode(before)["version"] == STATE_VERSION
+
+
+def test_a_line_that_changes_nothing_is_answered_with_what_was_said() -> None:
+    """In a flood the verdicts are made once: remembering a line is no reason to make them again."""
+    scene = Scene()
+    scene.line("NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!")
+    said, heard_us = scene.state.answer, scene.state.heard_us
+    assert said is not None
+    scene.time_s += 0.5
+    scene.line("NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!")
+    assert scene.state.heard_us > heard_us
+    assert scene.state.answer is said
