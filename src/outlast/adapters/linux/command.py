@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from outlast.adapters.linux.pipes import two_pipes
+from outlast.adapters.linux.pipes import spawn_heard
 
 ERRORS_BYTES_MAX: Final = 16 * 1024
 """Of what a program complains about, this much is kept."""
@@ -114,42 +114,16 @@ class _Run:
         self._stop_grace_s = stop_grace_s
         self._reaped = False
         self._timer: asyncio.TimerHandle | None = None
-        self._stdout, self._stderr = self._start(argv, environment)
+        self._pid, self._stdout, self._stderr = spawn_heard(argv, environment)
         self._open = {self._stdout, self._stderr}
         self._said_bytes = dict.fromkeys(self._open, 0)
         for fd in self._open:
-            os.set_blocking(fd, False)
             self._loop.add_reader(fd, self._read, fd)
         self._pidfd = _pidfd(self._pid)
         if self._pidfd is not None:
             self._loop.add_reader(self._pidfd, self._look)
         else:
             self._look_again(_LOOK_FIRST_S)
-
-    def _start(self, argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, int]:
-        (stdout, child_stdout), (stderr, child_stderr) = two_pipes()
-        try:
-            self._pid = os.posix_spawnp(
-                argv[0],
-                list(argv),
-                dict(environment),
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, child_stdout, 1),
-                    (os.POSIX_SPAWN_DUP2, child_stderr, 2),
-                ],
-                setsid=True,
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE],
-            )
-        except BaseException:
-            os.close(stdout)
-            os.close(stderr)
-            raise
-        finally:
-            os.close(child_stdout)
-            os.close(child_stderr)
-        return stdout, stderr
 
     def close(self) -> None:
         """Let go of everything now; a child that still runs is killed and reaped later, if it ever can be."""

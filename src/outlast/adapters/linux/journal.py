@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from outlast.adapters.linux.by_time import record_of, time_of
-from outlast.adapters.linux.pipes import two_pipes
+from outlast.adapters.linux.pipes import spawn_heard
 from outlast.adapters.linux.waiting import readable
 from outlast.health.replay.line import read_line
 from outlast.health.sources.kernel_record import LineSplitter
@@ -165,30 +165,7 @@ class _Child:
     """A started journalctl: a pid and two pipes; killed without waiting, reaped on a timer."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        (self._stdout, stdout), (self._stderr, stderr) = two_pipes()
-        try:
-            self.pid = os.posix_spawnp(
-                arguments[0],
-                list(arguments),
-                dict(environment),
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, stdout, 1),
-                    (os.POSIX_SPAWN_DUP2, stderr, 2),
-                ],
-                setsid=True,
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE],
-            )
-        except BaseException:
-            os.close(self._stdout)
-            os.close(self._stderr)
-            raise
-        finally:
-            os.close(stdout)
-            os.close(stderr)
-        os.set_blocking(self._stdout, False)
-        os.set_blocking(self._stderr, False)
+        self.pid, self._stdout, self._stderr = spawn_heard(arguments, environment)
         self._errors = b""
         self._silent = False
         self._open = True
