@@ -15,6 +15,9 @@ from outlast.model.observation import Fill, SurveyProblem
 from outlast.model.observation.dcgm import DcgmProblem, DcgmSurvey
 from tests.unit.health.sites import MACHINES, Site, mlx5
 
+# Hours of 19 machines: half of the inner loop's time.
+pytestmark = pytest.mark.long
+
 MINUTE_S: Final = 60.0
 AFTERWARDS_S: Final = 25 * MINUTE_S
 """Longer than any proof of what such a story may leave in doubt."""
